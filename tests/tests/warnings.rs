@@ -173,8 +173,8 @@ async fn missing_peer_address_is_logged_once_with_what_to_write() -> Result<(), 
         ] {
             assert!(line.contains(part), "{part} is not in: {line}");
         }
-        // Clones, and layers derived from one, count as the same layer.
-        send(&layer.clone().report_in_response(false), 300, plain).await;
+        // Clones count as the same layer.
+        send(&layer.clone(), 300, plain).await;
         assert_eq!(log.lines(), [""; 0]);
     }
     Ok(())
@@ -266,8 +266,9 @@ async fn hook_takes_warnings_from_the_log() -> Result<(), ConfigError> {
             .by((Header::new("x-api-key"), Header::new("a"))),
         by_async,
     ]);
-    let layer = ThrottleLayer::new(limits)?
-        .on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
+    let layer = ThrottleLayer::builder(limits)
+        .on_warning(move |warning| hook.lock().unwrap().push(warning.clone()))
+        .build()?;
     send(&layer, 200, plain).await;
     let heard = heard.lock().unwrap();
     assert!(
@@ -332,10 +333,7 @@ async fn proxy_that_names_no_client_is_logged_once_with_what_to_write() -> Resul
         ] {
             assert!(line.contains(part), "{part} is not in: {line}");
         }
-        send(&layer.clone().report_in_response(false), 300, || {
-            from_proxy(None)
-        })
-        .await;
+        send(&layer.clone(), 300, || from_proxy(None)).await;
         assert_eq!(log.lines(), [""; 0], "once");
     }
     Ok(())
@@ -581,9 +579,10 @@ async fn key_with_a_foreign_value_is_logged_once_by_its_policy() -> Result<(), C
             .prefix(server.prefix())
             .readable_keys()
             .build()?;
-        let layer = ThrottleLayer::new(plenty(Header::new("x-api-key")))?
+        let layer = ThrottleLayer::builder(plenty(Header::new("x-api-key")))
             .on_error(rule)
-            .backend(backend.clone())?;
+            .backend(backend.clone())
+            .build()?;
         assert_eq!(send(&layer, 1, with_key).await, StatusCode::OK);
         for kind in ["string", "list"] {
             for key in server.own_keys() {
@@ -628,9 +627,10 @@ async fn server_that_refuses_some_keys_is_logged_once_with_its_reason() -> Resul
         .start();
     let backend = patient(&server.url_of("web", "secret")).build()?;
     let on = |limits: Limit| {
-        ThrottleLayer::new(limits)?
+        ThrottleLayer::builder(limits)
             .on_error(OnError::Closed)
             .backend(backend.clone())
+            .build()
     };
     let refused = on(plenty(Constant))?;
     let decided = on(limit("other", plenty_of()).by(Constant))?;
@@ -659,9 +659,10 @@ async fn settlement_that_fails_is_logged_with_the_reason() -> Result<(), ConfigE
     let limit = limit("refunded", Gcra::new(Rate::per_minute(9)).burst(9))
         .by(Constant)
         .refund_successful();
-    let layer = ThrottleLayer::new(limit)?
+    let layer = ThrottleLayer::builder(limit)
         .on_error(OnError::Closed)
-        .backend(backend)?;
+        .backend(backend)
+        .build()?;
     let down = Arc::clone(&server);
     let inner = tower::service_fn(move |_: Request<Text>| {
         down.kill();

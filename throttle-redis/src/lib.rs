@@ -16,7 +16,7 @@
 //! ```
 //!
 //! With the layer of `tower-throttle`:
-//! `ThrottleLayer::new(limits)?.on_error(OnError::Open).backend(backend)?`.
+//! `ThrottleLayer::builder(limits).on_error(OnError::Open).backend(backend).build()?`.
 //!
 //! # What it promises
 //!

@@ -54,7 +54,7 @@
 //!
 //! | feature | default | gives |
 //! |---|---|---|
-//! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleLayer::on_warning) is set; with [`traced`](ThrottleLayer::traced), logs refusals |
+//! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleBuilder::on_warning) is set; with [`traced`](ThrottleLayer::traced), logs refusals |
 //! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`Permit`] as extractors; `ThrottleLayer::status`, a route that tells what is left |
 //! | `tonic` | no | the peer's address from tonic's server. gRPC requests are refused in its words without it |
 //! | `unicode` | no | `Header::normalize_identity` |
@@ -125,8 +125,8 @@ pub use plans::plans;
 #[doc(inline)]
 pub use shape::{ShapeLayer, TokioClock};
 pub use throttle::{
-    LimitReport, Permit, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
-    Warning,
+    LimitReport, Permit, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleBuilder,
+    ThrottleLayer, Warning,
 };
 #[cfg(feature = "axum")]
 pub use throttle::{MissingLimitReport, MissingPermit};

@@ -131,13 +131,14 @@ fn app(store: MemoryBackend, settings: Settings) -> anyhow::Result<Router> {
     let client = || ClientIp::x_forwarded_for(settings.proxies.clone());
 
     // Outside authentication: what protects the server.
-    let outside = ThrottleLayer::new(all((
+    let outside = ThrottleLayer::builder(all((
         limit("per-ip", Gcra::new(Rate::per_second(20)).burst(40)).by(client()),
         limit("in-flight", InFlight::new(500)).by(Constant),
         limit("in-flight-per-ip", InFlight::new(20)).by(client()),
-    )))?
-    .backend(store)?
-    .response(error::refused);
+    )))
+    .backend(store)
+    .response(error::refused)
+    .build()?;
 
     // The layers below have the same store and the same response.
     let per_login = outside

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::http::request::Parts;
+use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
     ClientIp, Constant, Gcra, Header, InFlight, KeyExtractor, OnError, Rate, Route, ThrottleLayer,
     TokenBucket, TrustedProxies, all, limit, plans,
@@ -29,7 +30,7 @@ const API_KEYS: [&str; 12] = [
 
 const PLANS: [(&str, u64); 2] = [("free", 5), ("pro", 50)];
 
-pub fn layer() -> anyhow::Result<ThrottleLayer> {
+pub fn layer<B: Backend>(backend: B) -> anyhow::Result<ThrottleLayer<B>> {
     // The load sends from this machine, in the name of several addresses, as a proxy would.
     let proxies = TrustedProxies::new(["127.0.0.0/8"])?;
     let address = ClientIp::x_forwarded_for(proxies);
@@ -66,8 +67,10 @@ pub fn layer() -> anyhow::Result<ThrottleLayer> {
         limit("in-flight", InFlight::new(64)).by(Constant),
         limit("in-flight-per-key", InFlight::new(4)).by(api_key()),
     ));
-    Ok(ThrottleLayer::new(limits)?
+    Ok(ThrottleLayer::builder(limits)
         .on_error(OnError::local(PROCESSES))
+        .backend(backend)
+        .build()?
         .candidate("half-per-ip", half)?)
 }
 

@@ -79,15 +79,14 @@ async fn main() -> anyhow::Result<()> {
 fn build(redis_url: Option<&str>) -> anyhow::Result<Router> {
     // First, so that every metric is there from the first request on.
     let metrics = exporter::install()?;
-    let throttle = limits::layer()?;
     match redis_url {
         Some(url) => {
             let redis = RedisBackend::builder(Single::new(url)?)
                 .metrics("redis")
                 .build()?;
-            app::app(throttle.backend(redis)?, metrics)
+            app::app(limits::layer(redis)?, metrics)
         }
-        None => app::app(throttle.backend(MemoryBackend::new())?, metrics),
+        None => app::app(limits::layer(MemoryBackend::new())?, metrics),
     }
 }
 

@@ -37,8 +37,10 @@ fn throttle(settings: &Settings) -> Result<ThrottleLayer, ConfigError> {
         limit("requests", Gcra::new(settings.requests())).by(Constant),
         tokens.settled_later(),
     ]);
-    let throttle = ThrottleLayer::new(limits)?.sdk_hints(SdkHints::default());
-    Ok(throttle.response(|refusal| refusal.openai_response()))
+    ThrottleLayer::builder(limits)
+        .sdk_hints(SdkHints::default())
+        .response(|refusal| refusal.openai_response())
+        .build()
 }
 
 /// What a call may use with its prompt.

@@ -19,7 +19,7 @@ const TOKENS_PER_MONTH: u64 = 5_000;
 
 /// Three limits in one decision: a request that one of them refuses is not charged by the others.
 pub fn layer(memory: &MemoryBackend) -> Result<ThrottleLayer, ConfigError> {
-    ThrottleLayer::new(all([
+    ThrottleLayer::builder(all([
         // A request that the model fails to serve is not counted.
         limit("requests", Gcra::new(Rate::per_minute(10)))
             .by(client())
@@ -41,12 +41,13 @@ pub fn layer(memory: &MemoryBackend) -> Result<ThrottleLayer, ConfigError> {
             .cost(estimate)
             .settled_later()
             .refund_server_errors(),
-    ]))?
+    ]))
     // What OpenAI's clients and proxies read.
     .headers(Dialect::OpenAi)
     // The clients' SDKs come back to the millisecond, and not at all when the month is used up.
     .sdk_hints(SdkHints::default())
     .backend(memory.clone())
+    .build()
 }
 
 fn tokens() -> TokenBucket {

@@ -72,15 +72,15 @@ fn app(store: MemoryBackend, ban: Option<Ban>) -> Result<Router, ConfigError> {
             .ban(ban)
             .strike_if(|status, _| status == StatusCode::UNAUTHORIZED);
     }
-    let throttle = ThrottleLayer::new(all([
+    let throttle = ThrottleLayer::builder(all([
         failed,
         // To check a password takes time, by design. A limit that is still on trial would stand
         // here, too.
         limit("logins", Gcra::new(Rate::per_second(50))).by(Constant),
-    ]))?;
-    Ok(Router::new()
-        .route("/login", post(login))
-        .layer(throttle.backend(store)?))
+    ]))
+    .backend(store)
+    .build()?;
+    Ok(Router::new().route("/login", post(login)).layer(throttle))
 }
 
 #[derive(Deserialize)]

@@ -61,7 +61,7 @@ async fn main() -> anyhow::Result<()> {
 }
 
 fn app(redis: RedisBackend) -> Result<Router, ConfigError> {
-    let throttle = ThrottleLayer::new(all([
+    let throttle = ThrottleLayer::builder(all([
         // While Redis is away, each process enforces its share of this limit.
         limit("per-ip", Gcra::new(Rate::per_second(1)).burst(10))
             .by(ClientIp::peer())
@@ -72,10 +72,10 @@ fn app(redis: RedisBackend) -> Result<Router, ConfigError> {
                 .accept(|key| API_KEYS.contains(&key))
                 .or(ClientIp::peer()))
             .on_error(OnError::Open),
-    ]))?;
-    Ok(Router::new()
-        .route("/", get(hello))
-        .layer(throttle.backend(redis)?))
+    ]))
+    .backend(redis)
+    .build()?;
+    Ok(Router::new().route("/", get(hello)).layer(throttle))
 }
 
 async fn hello(report: LimitReport) -> String {

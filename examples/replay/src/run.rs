@@ -15,7 +15,9 @@ use http_body::Body;
 use http_body_util::Empty;
 use throttle_tower::extract::MatchedRoute;
 use throttle_tower::rules::RulesError;
-use throttle_tower::{Event, ManualClock, MemoryBackend, Outcome, Throttle, Timestamp};
+use throttle_tower::{
+    Event, ManualClock, MemoryBackend, Outcome, Throttle, ThrottleLayer, Timestamp,
+};
 use tower::{Layer, Service};
 
 use crate::entry::Entry;
@@ -57,7 +59,6 @@ impl Run {
             .max_keys(Self::KEYS)
             .clock(clock.clone())
             .build();
-        let (layer, _) = file.rules.layer(backend)?;
         let noted: Arc<Mutex<Decided>> = Arc::default();
         let (names, to) = (
             file.limits
@@ -66,9 +67,11 @@ impl Run {
                 .collect::<Vec<_>>(),
             Arc::clone(&noted),
         );
-        let layer = layer
+        let program = ThrottleLayer::builder(())
+            .backend(backend)
             .on_warning(|_| {})
             .on_decision(move |event| note(event, &names, &mut lock(&to)));
+        let (layer, _) = file.rules.layer_with(program)?;
         let status: Arc<AtomicU16> = Arc::default();
         let service = layer.layer(AsLogged(Arc::clone(&status)));
         Ok(Self {

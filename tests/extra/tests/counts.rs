@@ -17,7 +17,7 @@ use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Server;
 use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
-    DecidedBy, Gcra, Header, LimitReport, OnError, Rate, Reason, ThrottleLayer, limit,
+    DecidedBy, Gcra, Header, LimitReport, OnError, Rate, Reason, ThrottleBuilder, ThrottleLayer, limit,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -135,8 +135,8 @@ fn headers_of(report: &LimitReport) -> HeaderMap {
     headers
 }
 
-fn telling<B: Backend>(layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
-    layer.response(|refusal| {
+fn telling<B: Backend>(builder: ThrottleBuilder<B>) -> ThrottleLayer<B> {
+    let builder = builder.response(|refusal| {
         let mut response = refusal.default_response();
         match refusal.reason {
             Reason::Quota(report) => response.headers_mut().extend(headers_of(report)),
@@ -151,7 +151,8 @@ fn telling<B: Backend>(layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
             _ => {}
         }
         response
-    })
+    });
+    builder.build().unwrap()
 }
 
 /// Counts what a response says.
@@ -220,10 +221,10 @@ async fn serve(app: Router) -> String {
     url
 }
 
-fn limited<B: Backend>(name: &str, layer: ThrottleLayer<B>) -> Router {
+fn limited<B: Backend>(name: &str, builder: ThrottleBuilder<B>) -> Router {
     Router::new()
         .route(&format!("/{name}/{{wanted}}"), get(respond))
-        .layer(telling(layer).metrics(name))
+        .layer(telling(builder).metrics(name))
 }
 
 async fn ask(
@@ -274,21 +275,16 @@ async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
         .on_error(on_error);
         limited(
             name,
-            ThrottleLayer::new(policy)
-                .unwrap()
-                .backend(redis.clone())
-                .unwrap(),
+            ThrottleLayer::builder(policy).backend(redis.clone()),
         )
     };
     let refunds = limit("refunds", Gcra::new(Rate::per_day(500)).burst(500))
         .by(key())
         .cost(cost)
         .refund_successful();
-    let refunds = ThrottleLayer::new(refunds)
-        .unwrap()
+    let refunds = ThrottleLayer::builder(refunds)
         .on_error(OnError::Closed)
-        .backend(redis.clone())
-        .unwrap();
+        .backend(redis.clone());
     let app = layer("local", 100, OnError::local(2))
         .merge(layer("open", 100_000, OnError::Open))
         .merge(layer("closed", 100_000, OnError::Closed))

@@ -117,9 +117,10 @@ async fn server() -> (SocketAddr, Log) {
             .by(by_client())
             .when(of(false)),
     ]);
-    let throttle = ThrottleLayer::new(limits)
-        .unwrap()
-        .sdk_hints(SdkHints::default());
+    let throttle = ThrottleLayer::builder(limits)
+        .sdk_hints(SdkHints::default())
+        .build()
+        .unwrap();
     let log = Log::default();
     // What both kinds of clients take for an answer.
     let answer = || async { Json(json!({ "id": "1", "choices": [], "content": [], "usage": {} })) };

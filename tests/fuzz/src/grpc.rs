@@ -27,9 +27,7 @@ async fn check(of: &mut Unstructured<'_>) -> Result<()> {
     let limits = names
         .iter()
         .map(|name| Ok(limit(name.as_str(), algorithm(of)?).by(Constant)));
-    let Ok(layer) = ThrottleLayer::new(all(limits.collect::<Result<Vec<_>>>()?)) else {
-        return Ok(());
-    };
+    let builder = ThrottleLayer::builder(all(limits.collect::<Result<Vec<_>>>()?));
     let store = MemoryBackend::builder()
         .clock(ManualClock::default())
         .build();
@@ -38,11 +36,13 @@ async fn check(of: &mut Unstructured<'_>) -> Result<()> {
     } else {
         Dialect::Draft11
     };
-    let layer = layer
+    let builder = builder
         .backend(store)
-        .expect("room")
         .headers(dialect)
         .retry_jitter(of.int_in_range(0..=100)?);
+    let Ok(layer) = builder.build() else {
+        return Ok(());
+    };
     let suffix: Vec<u8> = of.arbitrary()?;
     let family: &[u8] = of.choose(&[
         &b"application/grpc"[..],

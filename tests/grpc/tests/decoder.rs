@@ -9,7 +9,8 @@ use http_body_util::{BodyExt, Full};
 use proptest::prelude::*;
 use throttle_core::{Gcra, ManualClock, MemoryBackend, Rate};
 use throttle_tower::{
-    Constant, Dialect, InFlight, Limit, OnMissing, Refusal, ThrottleBody, ThrottleLayer, all, limit,
+    Constant, Dialect, InFlight, Limit, OnMissing, Refusal, ThrottleBody, ThrottleBuilder,
+    ThrottleLayer, all, limit,
 };
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -19,13 +20,14 @@ type Memory = MemoryBackend<ManualClock>;
 type Answer = Response<ThrottleBody<Full<Bytes>>>;
 
 fn layer(limits: impl Into<throttle_tower::LimitTree>) -> ThrottleLayer<Memory> {
+    builder(limits).build().unwrap()
+}
+
+fn builder(limits: impl Into<throttle_tower::LimitTree>) -> ThrottleBuilder<Memory> {
     let store = MemoryBackend::builder()
         .clock(ManualClock::default())
         .build();
-    ThrottleLayer::new(limits.into())
-        .unwrap()
-        .backend(store)
-        .unwrap()
+    ThrottleLayer::builder(limits.into()).backend(store)
 }
 
 fn request(content_type: &str) -> Request<()> {
@@ -188,8 +190,8 @@ async fn other_refusals_have_their_own_codes() {
 /// What a layer does not say in its headers, its details do not say either.
 #[tokio::test]
 async fn hidden_quota_is_not_in_the_details() {
-    let shown = layer(one("p"));
-    for (layer, is_hidden) in [
+    let shown = builder(one("p"));
+    for (builder, is_hidden) in [
         (shown.clone().headers(Dialect::None), true),
         (shown.clone().hide_headers_if(|_, _| true), true),
         (
@@ -197,6 +199,7 @@ async fn hidden_quota_is_not_in_the_details() {
             false,
         ),
     ] {
+        let layer = builder.build().unwrap();
         let answer = refused(&layer, "application/grpc").await;
         assert_eq!(header(&answer, "cache-control"), Some("no-store"));
         let details = read(&answer).check_error_details().unwrap();
@@ -228,8 +231,9 @@ async fn users_builder_wins_and_may_ask_for_the_words_of_grpc() {
         (true, StatusCode::OK),
         (false, StatusCode::TOO_MANY_REQUESTS),
     ] {
-        let plain = layer(one("p")).grpc_refusals(on);
-        let built = plain.clone().response(own);
+        let plain = builder(one("p")).grpc_refusals(on);
+        let built = plain.clone().response(own).build().unwrap();
+        let plain = plain.build().unwrap();
         assert_eq!(
             ask(&plain, "application/grpc").await.status(),
             StatusCode::OK
@@ -258,17 +262,18 @@ proptest! {
     ) {
         let rate = Rate::new(count, Duration::from_micros(period_us));
         let limits: Vec<_> = names.iter().map(|name| limit(name, Gcra::new(rate).burst(1)).by(Constant)).collect();
-        let built = ThrottleLayer::new(all(limits));
-        prop_assume!(built.is_ok(), "the numbers of such a rate are too large");
-        let built = built.unwrap();
         let store = MemoryBackend::builder().clock(ManualClock::default()).build();
-        let layer = built.backend(store).unwrap().headers(Dialect::None).retry_jitter(jitter);
+        let builder = ThrottleLayer::builder(all(limits)).backend(store);
+        let builder = builder.headers(Dialect::None).retry_jitter(jitter);
         let waits = std::sync::Arc::new(std::sync::Mutex::new(None));
         let seen = std::sync::Arc::clone(&waits);
-        let layer = layer.response(move |refusal| {
+        let layer = builder.response(move |refusal| {
             *seen.lock().unwrap() = refusal.retry_after();
             refusal.default_response()
         });
+        let layer = layer.build();
+        prop_assume!(layer.is_ok(), "the numbers of such a rate are too large");
+        let layer = layer.unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let answer = runtime.block_on(refused(&layer, "application/grpc"));
         let status = read(&answer);

@@ -142,13 +142,14 @@ async fn peer_of_a_tonic_server_is_found_and_its_client_reads_the_refusal() {
     let seen = Arc::clone(&peers);
     let limits = limit("per-ip", Gcra::new(Rate::per_hour(2)).burst(2)).by(ClientIp::peer());
     let limits = limits.on_missing(OnMissing::Reject(http::StatusCode::FORBIDDEN));
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .on_decision(move |event| {
             seen.lock()
                 .unwrap()
                 .push(ClientIp::peer().extract(event.parts));
-        });
+        })
+        .build()
+        .unwrap();
     let channel = connect(layer).await;
     for _ in 0..2 {
         assert_eq!(call(&channel, HELLO).await.unwrap(), "hello ada");
@@ -218,7 +219,13 @@ async fn shaped_channel_obeys_the_server() {
     let five =
         || limit("five", Gcra::new(Rate::per_second(5)).burst(1)).by(throttle_tower::Constant);
     for dialect in [Dialect::Draft11, Dialect::None] {
-        let channel = connect(ThrottleLayer::new(five()).unwrap().headers(dialect)).await;
+        let channel = connect(
+            ThrottleLayer::builder(five())
+                .headers(dialect)
+                .build()
+                .unwrap(),
+        )
+        .await;
         let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(10));
         let shaped = ShapeLayer::new(pace)
             .unwrap()

@@ -44,7 +44,7 @@ pub fn run() {
             ),
             (
                 "the same, report in the response too",
-                app().layer(throttle(generous()).report_in_response(true)),
+                app().layer(reporting(generous())),
             ),
             (
                 "throttle, one policy, all fields",
@@ -220,8 +220,18 @@ fn throttle(limits: LimitTree) -> ThrottleLayer {
     ThrottleLayer::new(limits).expect("a valid configuration")
 }
 
+fn reporting(limits: LimitTree) -> ThrottleLayer {
+    ThrottleLayer::builder(limits)
+        .report_in_response(true)
+        .build()
+        .expect("a valid configuration")
+}
+
 fn bare(limits: LimitTree) -> ThrottleLayer {
-    throttle(limits).headers(Dialect::None)
+    ThrottleLayer::builder(limits)
+        .headers(Dialect::None)
+        .build()
+        .expect("a valid configuration")
 }
 
 fn generous() -> LimitTree {

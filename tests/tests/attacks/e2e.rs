@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::support::{field, from, layer, list, ok, parameter, retry_after, send, three_by};
+use crate::support::{builder, field, from, list, ok, parameter, retry_after, send, three_by};
 use axum::Router;
 use axum::routing::{any, get};
 use bytes::Bytes;
@@ -107,8 +107,9 @@ async fn client_that_waits_for_retry_after_is_admitted() {
 /// Wall-clock time: within the second that the request took.
 #[tokio::test]
 async fn reset_as_an_instant_is_that_of_the_wall_clock() {
-    let (layer, ..) = layer(three_by(ClientIp::peer()));
-    let layer = layer.headers(Dialect::XRateLimit(ResetFormat::EpochSeconds));
+    let (builder, ..) = builder(three_by(ClientIp::peer()));
+    let epoch = Dialect::XRateLimit(ResetFormat::EpochSeconds);
+    let layer = builder.headers(epoch).build().unwrap();
     let server = Server::start(Router::new().route("/", get(ok)).layer(layer)).await;
     let now = || {
         std::time::SystemTime::now()

@@ -406,9 +406,9 @@ async fn attack_25_policies_and_tenants_do_not_share_budgets() {
     // identity.
     let (one, _, store) = layer(limit("one", three()).by(user()));
     let with = |name: &str| {
-        let layer = ThrottleLayer::new(limit(name, three()).by(user()))
-            .unwrap()
+        let layer = ThrottleLayer::builder(limit(name, three()).by(user()))
             .backend(store.clone())
+            .build()
             .unwrap();
         Router::new().route("/", any(ok)).layer(layer)
     };

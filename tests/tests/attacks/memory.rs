@@ -72,10 +72,9 @@ async fn attack_21_long_keys_are_distinct_and_not_stored() {
 #[tokio::test]
 async fn attack_24_jitter_cannot_be_learnt_from_another_process() {
     let waits = async || {
-        let (layer, ..) = crate::support::layer(three_by(Extension::by(|key: &Random| key.0)));
-        let app = Router::new()
-            .route("/", any(ok))
-            .layer(layer.retry_jitter(100));
+        let (builder, ..) = crate::support::builder(three_by(Extension::by(|key: &Random| key.0)));
+        let layer = builder.retry_jitter(100).build().unwrap();
+        let app = Router::new().route("/", any(ok)).layer(layer);
         let mut waits = Vec::new();
         for key in 0..100 {
             let request = || from("203.0.113.9").extension(Random(key));

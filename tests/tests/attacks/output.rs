@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Site, Store, field, from, layer, list, ok, send, text, three, three_by};
+use crate::support::{Site, Store, builder, field, from, list, ok, send, text, three, three_by};
 use axum::Router;
 use axum::routing::any;
 use bytes::Bytes;
@@ -44,25 +44,24 @@ async fn attack_52_refusals_are_not_stored() {
         (None, "no-store"),
         (Some("private, max-age=1"), "private, max-age=1"),
     ] {
-        let site = Site::with(
-            limit("never", three())
-                .by(ClientIp::peer())
-                .cost(|_: &Parts| 4),
-            |layer| {
-                Router::new()
-                    .route("/", any(ok))
-                    .layer(layer.response(move |refusal| {
-                        let mut response = Response::new(Bytes::from_static(b"slow down"));
-                        *response.status_mut() = refusal.status;
-                        if let Some(own) = own {
-                            response
-                                .headers_mut()
-                                .insert(CACHE_CONTROL, HeaderValue::from_static(own));
-                        }
-                        response
-                    }))
-            },
-        );
+        let never = limit("never", three())
+            .by(ClientIp::peer())
+            .cost(|_: &Parts| 4);
+        let site = Site::built(never, |builder| {
+            let builder = builder.response(move |refusal| {
+                let mut response = Response::new(Bytes::from_static(b"slow down"));
+                *response.status_mut() = refusal.status;
+                if let Some(own) = own {
+                    response
+                        .headers_mut()
+                        .insert(CACHE_CONTROL, HeaderValue::from_static(own));
+                }
+                response
+            });
+            Router::new()
+                .route("/", any(ok))
+                .layer(builder.build().unwrap())
+        });
         assert_eq!(
             field(&site.send(from("203.0.113.9")).await, "cache-control"),
             Some(expected)
@@ -87,13 +86,12 @@ async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
     ] {
         let cached = move || async move { ([(CACHE_CONTROL, cache_control)], "ok") };
         let site = |hide: bool| {
-            Site::with(three_by(ClientIp::peer()), |layer| {
-                let hiding = layer
-                    .clone()
-                    .hide_headers_if(|_, fields| headers::is_public(fields));
+            Site::built(three_by(ClientIp::peer()), |builder| {
+                let builder =
+                    builder.hide_headers_if(move |_, fields| hide && headers::is_public(fields));
                 Router::new()
                     .route("/", any(cached))
-                    .layer(if hide { hiding } else { layer })
+                    .layer(builder.build().unwrap())
             })
         };
         let shown = async |site: &Site| {
@@ -211,13 +209,12 @@ fn login(hide: bool) -> Site {
             "wrong name or password",
         )
     };
-    Site::with(limits, |layer| {
-        let hiding = layer
-            .clone()
-            .hide_headers_if(|status, _| status == StatusCode::UNAUTHORIZED);
+    Site::built(limits, |builder| {
+        let builder =
+            builder.hide_headers_if(move |status, _| hide && status == StatusCode::UNAUTHORIZED);
         Router::new()
             .route("/", any(denied))
-            .layer(if hide { hiding } else { layer })
+            .layer(builder.build().unwrap())
     })
 }
 
@@ -318,12 +315,13 @@ async fn attack_54_a_known_user_takes_the_same_questions_as_an_unknown_one() {
         limit("login", three()).by(by_name),
         limit("site", three().burst(90)).by(ClientIp::peer()),
     ]);
-    let (layer, _, store) = layer(limits);
-    let layer = layer
+    let (builder, _, store) = builder(limits);
+    let layer = builder
         .backend(Questions {
             store,
             asked: Arc::clone(&asked),
         })
+        .build()
         .unwrap();
     let app = Router::new().route("/", any(ok)).layer(layer);
 
@@ -407,14 +405,17 @@ async fn attack_55_hostile_keys_appear_nowhere_raw() {
     let by = Extension::by(|key: &String| key.clone());
     let keyed = three_by(by).on_missing(OnMissing::Reject(StatusCode::FORBIDDEN));
     assert_harmless(&format!("{keyed:?}"));
-    let site = Site::with(keyed, |layer| {
-        assert_harmless(&format!("{layer:?}"));
-        let layer = layer
+    let site = Site::built(keyed, |builder| {
+        assert_harmless(&format!("{builder:?}"));
+        let layer = builder
             .on_decision(move |event| hook.lock().unwrap().push(format!("{event:?}")))
             .response(move |refusal| {
                 refusals.lock().unwrap().push(format!("{refusal:?}"));
                 refusal.default_response()
-            });
+            })
+            .build()
+            .unwrap();
+        assert_harmless(&format!("{layer:?}"));
         Router::new().route("/", any(ok)).layer(layer)
     });
     for n in 0..6 {

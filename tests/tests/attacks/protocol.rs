@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Dice, Site, field, from, layer, ok, text, three, three_by};
+use crate::support::{Dice, Site, builder, field, from, layer, ok, text, three, three_by};
 use axum::body::Body;
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
@@ -139,10 +139,10 @@ fn watched(
     wrap: impl FnOnce(throttle_tower::ThrottleLayer<crate::support::Store>) -> Router,
 ) -> (Router, Seen) {
     let seen = Seen::default();
-    let (layer, ..) = layer(limit("per-route", three().burst(100)).by(by));
+    let (builder, ..) = builder(limit("per-route", three().burst(100)).by(by));
     let hook = Arc::clone(&seen);
-    let app = wrap(layer.on_warning(move |warning| hook.lock().unwrap().push(warning.clone())));
-    (app, seen)
+    let layer = builder.on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
+    (wrap(layer.build().unwrap()), seen)
 }
 
 fn router() -> Router {
@@ -173,9 +173,9 @@ async fn attack_28_a_layer_around_the_router_is_warned_of_once() {
     assert_eq!(*seen.lock().unwrap(), [Warning::RouteUnknown]);
     assert!(Warning::RouteUnknown.to_string().contains("Router::layer"));
 
-    // Clones and later options are the same layer.
+    // Clones are the same layer.
     let (app, seen) = watched(Route.or(Constant), |layer| {
-        let clone = around(&layer.clone().headers(Dialect::None));
+        let clone = around(&layer.clone());
         Router::new()
             .nest_service("/clone", clone)
             .fallback_service(around(&layer))
@@ -198,11 +198,13 @@ async fn attack_28_a_layer_that_knows_the_route_or_needs_none_is_not_warned_of()
     }
 
     // Another kind of router sets the route itself.
-    let (layer, ..) = layer(three_by(Route));
+    let (by_route, ..) = builder(three_by(Route));
     let seen = Seen::default();
     let hook = Arc::clone(&seen);
-    let service = layer
+    let service = by_route
         .on_warning(move |warning| hook.lock().unwrap().push(warning.clone()))
+        .build()
+        .unwrap()
         .layer(router());
     let mut request = Request::builder()
         .uri("/known")
@@ -218,10 +220,11 @@ async fn attack_28_a_layer_that_knows_the_route_or_needs_none_is_not_warned_of()
     assert!(seen.lock().unwrap().is_empty());
 
     // A limit that does not apply causes no warning either.
-    let (layer, ..) =
-        crate::support::layer(three_by(Route).when(|parts: &Parts| parts.uri.path() != "/known"));
+    let (elsewhere, ..) =
+        builder(three_by(Route).when(|parts: &Parts| parts.uri.path() != "/known"));
     let hook = Arc::clone(&seen);
-    let app = around(&layer.on_warning(move |warning| hook.lock().unwrap().push(warning.clone())));
+    let layer = elsewhere.on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
+    let app = around(&layer.build().unwrap());
     assert_eq!(visit(&app, "/known").await, StatusCode::OK);
     assert!(seen.lock().unwrap().is_empty());
 }
@@ -456,10 +459,10 @@ async fn attack_32_every_field_sent_is_a_field_exposed() {
     for &dialect in Dialect::ALL {
         let tokens = limit("tokens", three()).by(ClientIp::peer()).unit("tokens");
         let limits = all([three_by(ClientIp::peer()), tokens]);
-        let site = Site::with(limits, |layer| {
+        let site = Site::built(limits, |builder| {
             Router::new()
                 .route("/", any(ok))
-                .layer(layer.headers(dialect))
+                .layer(builder.headers(dialect).build().unwrap())
         });
         let mut sent = Vec::new();
         for _ in 0..4 {

@@ -131,7 +131,10 @@ fn process<B: Backend>(store: B) -> Router {
     let hourly = limit("three", Gcra::new(Rate::per_hour(3)))
         .by(ClientIp::peer())
         .on_error(OnError::Closed);
-    let layer = ThrottleLayer::new(hourly).unwrap().backend(store).unwrap();
+    let layer = ThrottleLayer::builder(hourly)
+        .backend(store)
+        .build()
+        .unwrap();
     Router::new().route("/", any(ok)).layer(layer)
 }
 

@@ -14,7 +14,9 @@ use proptest::test_runner::Config as ProptestConfig;
 use sfv::{List, ListEntry, Parser};
 use throttle_core::{ManualClock, Timestamp};
 use throttle_tower::limit::IntoLimitTree;
-use throttle_tower::{Gcra, KeyExtractor, Limit, MemoryBackend, Rate, ThrottleLayer, limit};
+use throttle_tower::{
+    Gcra, KeyExtractor, Limit, MemoryBackend, Rate, ThrottleBuilder, ThrottleLayer, limit,
+};
 use tower::ServiceExt;
 
 pub(crate) type Store = MemoryBackend<ManualClock>;
@@ -54,9 +56,17 @@ impl Site {
         limits: impl IntoLimitTree,
         app: impl FnOnce(ThrottleLayer<Store>) -> Router,
     ) -> Self {
-        let (layer, clock, store) = layer(limits);
+        Self::built(limits, |builder| app(builder.build().unwrap()))
+    }
+
+    /// Behind a layer with settings.
+    pub(crate) fn built(
+        limits: impl IntoLimitTree,
+        app: impl FnOnce(ThrottleBuilder<Store>) -> Router,
+    ) -> Self {
+        let (builder, clock, store) = builder(limits);
         Self {
-            app: app(layer),
+            app: app(builder),
             clock,
             store,
         }
@@ -91,14 +101,18 @@ impl Site {
 
 /// A layer on a clock that stands at [`START`].
 pub(crate) fn layer(limits: impl IntoLimitTree) -> (ThrottleLayer<Store>, ManualClock, Store) {
+    let (builder, clock, store) = builder(limits);
+    (builder.build().unwrap(), clock, store)
+}
+
+/// The settings of such a layer.
+pub(crate) fn builder(limits: impl IntoLimitTree) -> (ThrottleBuilder<Store>, ManualClock, Store) {
     let clock = ManualClock::new(START);
     let store = MemoryBackend::builder().clock(clock.clone()).build();
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let builder = ThrottleLayer::builder(limits)
         .report_in_response(true)
-        .backend(store.clone())
-        .unwrap();
-    (layer, clock, store)
+        .backend(store.clone());
+    (builder, clock, store)
 }
 
 pub(crate) async fn ok() -> &'static str {

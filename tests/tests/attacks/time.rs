@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::support::{Site, field, from, layer, list, ok, parameter, retry_after, send, three_by};
+use crate::support::{
+    Site, builder, field, from, list, ok, parameter, retry_after, send, three_by,
+};
 use axum::Router;
 use axum::body::Body;
 use axum::routing::any;
@@ -281,8 +283,8 @@ proptest! {
                 Dialect::Draft03,
                 Dialect::XRateLimit(ResetFormat::DeltaSeconds),
             ] {
-                let site = Site::with(limit.clone(), |layer| {
-                    Router::new().route("/", any(ok)).layer(layer.headers(dialect))
+                let site = Site::built(limit.clone(), |builder| {
+                    Router::new().route("/", any(ok)).layer(builder.headers(dialect).build().unwrap())
                 });
                 for (idle, cost) in &steps {
                     site.clock.advance(Duration::from_millis(*idle));
@@ -346,11 +348,12 @@ async fn attack_43_jitter_spreads_the_return_and_shortens_no_wait() {
     const KEYS: usize = 10_000;
     // The true wait is 20 seconds.
     let by_number = || Extension::by(|key: &u64| *key);
-    let (layer, clock, _) = layer(three_by(by_number()));
-    let plain = Router::new().route("/", any(ok)).layer(layer.clone());
-    let jittered = Router::new()
-        .route("/", any(ok))
-        .layer(layer.retry_jitter(50));
+    let (builder, clock, _) = builder(three_by(by_number()));
+    let app = |percent| {
+        let layer = builder.clone().retry_jitter(percent).build().unwrap();
+        Router::new().route("/", any(ok)).layer(layer)
+    };
+    let (plain, jittered) = (app(0), app(50));
     let ask =
         async |app: &Router, key: usize| send(app, from("203.0.113.9").extension(key as u64)).await;
 

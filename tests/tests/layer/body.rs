@@ -74,15 +74,18 @@ async fn through(parts: impl IntoIterator<Item = Option<Part>>) -> [ThrottleBody
         let script = script.clone();
         async { Ok::<_, Infallible>(Response::new(script)) }
     });
-    let layer = ThrottleLayer::new(shared("p", 1)).unwrap();
-    let at_once = layer
+    let builder = ThrottleLayer::builder(shared("p", 1));
+    let at_once = builder
         .clone()
+        .build()
+        .unwrap()
         .layer(inner.clone())
         .oneshot(get())
         .await
         .unwrap();
-    let waited = layer
+    let waited = builder
         .backend(Remote::slow(1, 1))
+        .build()
         .unwrap()
         .layer(inner)
         .oneshot(get())

@@ -103,10 +103,11 @@ impl Service<Request> for Around {
 #[tokio::test]
 async fn layers_services_and_futures_can_be_named() {
     let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant);
-    let throttle = ThrottleLayer::new(limits).unwrap();
-    let remote = throttle
-        .clone()
+    let builder = ThrottleLayer::builder(limits);
+    let throttle = builder.clone().build().unwrap();
+    let remote = builder
         .backend(BoxBackend::new(MemoryBackend::new()))
+        .build()
         .unwrap();
     let app = Application {
         service: throttle.layer(Echo),

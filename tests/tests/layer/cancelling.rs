@@ -19,9 +19,9 @@ const BURST: u64 = 5;
 #[tokio::test]
 async fn nothing_if_it_was_never_polled() {
     let backend = Remote::slow(9, 9);
-    let layer = ThrottleLayer::new(shared("p", BURST))
-        .unwrap()
+    let layer = ThrottleLayer::builder(shared("p", BURST))
         .backend(backend.clone())
+        .build()
         .unwrap();
     let mut service = layer.layer(Strict::default());
     drop(service.ready().await.unwrap().call(get()));
@@ -32,9 +32,9 @@ async fn nothing_if_it_was_never_polled() {
 #[tokio::test]
 async fn nothing_on_the_way_to_the_store_and_once_on_the_way_back() {
     let backend = Remote::slow(0, 0);
-    let layer = ThrottleLayer::new(shared("p", BURST))
-        .unwrap()
+    let layer = ThrottleLayer::builder(shared("p", BURST))
         .backend(backend.clone())
+        .build()
         .unwrap();
     let mut service = layer.layer(Strict::default());
 
@@ -82,9 +82,9 @@ async fn refund_of_a_request_without_a_response() {
         shared("refunding", BURST).refund_aborted(),
         shared("keeping", BURST),
     ]);
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .backend(memory.clone())
+        .build()
         .unwrap();
     let left = || ["refunding", "keeping"].map(|name| left(&memory, name, BURST));
 
@@ -124,8 +124,10 @@ async fn law_10_refund_of_a_request_dropped_while_the_store_decides() {
         } else {
             refunding
         };
-        let layer = ThrottleLayer::new(all([refunding, shared("keeping", BURST)])).unwrap();
-        let layer = layer.backend(backend.clone()).unwrap();
+        let layer = ThrottleLayer::builder(all([refunding, shared("keeping", BURST)]))
+            .backend(backend.clone())
+            .build()
+            .unwrap();
         let mut service = layer.layer(Strict::default());
         let left = || ["refunding", "keeping"].map(|name| left(&backend.memory, name, BURST));
 
@@ -198,9 +200,9 @@ async fn refund_of_a_dropped_request_fails_if_the_store_may_have_charged() {
         let limit = shared("p", BURST)
             .refund_aborted()
             .on_error(OnError::Closed);
-        let layer = ThrottleLayer::new(limit)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limit)
             .backend(backend.clone())
+            .build()
             .unwrap();
         let mut going = Box::pin(layer.layer(Strict::default()).oneshot(get()));
         assert!(poll(&mut going).is_pending());
@@ -227,13 +229,12 @@ async fn share_is_charged_for_a_dropped_request_like_the_store() {
         shared("refunding", 4).refund_aborted(),
         shared("keeping", 4),
     ]);
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .on_error(OnError::local(2))
-        .local_store(&memory());
-    let layer = layer
+        .local_store(&memory())
         .report_in_response(true)
         .backend(backend.clone())
+        .build()
         .unwrap();
     let service = layer.layer(Strict::default());
     let mut going = Box::pin(service.clone().oneshot(get()));
@@ -267,9 +268,9 @@ async fn share_is_charged_for_a_dropped_request_like_the_store() {
 #[tokio::test]
 async fn law_10_refund_of_a_request_dropped_outside_of_its_runtime() {
     let backend = Remote::slow(0, 0);
-    let layer = ThrottleLayer::new(shared("p", BURST).refund_aborted())
-        .unwrap()
+    let layer = ThrottleLayer::builder(shared("p", BURST).refund_aborted())
         .backend(backend.clone())
+        .build()
         .unwrap();
     let mut going = Box::pin(layer.layer(Strict::default()).oneshot(get()));
     assert!(poll(&mut going).is_pending());
@@ -301,9 +302,9 @@ async fn nothing_while_a_key_is_looked_up() {
         limit("q", Gcra::new(Rate::per_second(5)))
             .by_async(|_| std::future::pending::<Option<u64>>()),
     ]);
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .backend(backend.clone())
+        .build()
         .unwrap();
     let mut service = layer.layer(Strict::default());
     let mut keying = Box::pin(service.ready().await.unwrap().call(get()));
@@ -319,9 +320,9 @@ async fn nothing_where_a_required_key_turns_out_to_be_missing() {
     let required = limit("q", Gcra::new(Rate::per_second(5)))
         .by_async(|_| std::future::ready(None::<u64>))
         .on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
-    let layer = ThrottleLayer::new(all([shared("p", BURST), required]))
-        .unwrap()
+    let layer = ThrottleLayer::builder(all([shared("p", BURST), required]))
         .backend(backend.clone())
+        .build()
         .unwrap();
     let service = layer.layer(Strict::default());
     assert_eq!(
@@ -361,9 +362,9 @@ async fn once_for_keys_that_come_in_any_order() {
             slow("b", 7, &gates[1]),
         ]);
         let backend = Remote::slow(9, 9);
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .backend(backend.clone())
+            .build()
             .unwrap();
         let mut service = layer.layer(Strict::default());
         let mut response = Box::pin(service.ready().await.unwrap().call(get()));
@@ -397,9 +398,9 @@ async fn once_for_keys_that_come_in_any_order() {
 async fn once_in_memory_even_if_the_answer_is_never_polled() {
     let memory = crate::common::memory();
     let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(BURST)).by(Constant);
-    let mut service = ThrottleLayer::new(limits)
-        .unwrap()
+    let mut service = ThrottleLayer::builder(limits)
         .backend(memory.clone())
+        .build()
         .unwrap()
         .layer(Strict::default());
     drop(service.ready().await.unwrap().call(get()));

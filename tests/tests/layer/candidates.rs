@@ -20,7 +20,7 @@ use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{
     Constant, Decision, FixedWindow, Gcra, Header, InFlight, Limit, LimitReport, MemoryBackend,
-    OnError, OnMissing, Rate, SlidingLog, ThrottleLayer, all, limit,
+    OnError, OnMissing, Rate, SlidingLog, ThrottleBuilder, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -55,13 +55,12 @@ fn limits(algorithms: &[Algorithm]) -> throttle_tower::LimitTree {
     all(algorithms.iter().enumerate().map(one).collect::<Vec<_>>())
 }
 
-fn logged<B: Backend>(layer: ThrottleLayer<B>) -> (ThrottleLayer<B>, Log) {
+fn logged<B: Backend>(builder: ThrottleBuilder<B>) -> (ThrottleLayer<B>, Log) {
     let log = Log::default();
     let heard = Arc::clone(&log);
-    (
-        layer.on_decision(move |event| heard.lock().unwrap().push(event.decision.cloned())),
-        log,
-    )
+    let builder =
+        builder.on_decision(move |event| heard.lock().unwrap().push(event.decision.cloned()));
+    (builder.build().unwrap(), log)
 }
 
 fn request((_, key, cost): Step) -> Request<Text> {
@@ -99,7 +98,7 @@ async fn compare<B: Backend>(
     (live, other): (&[Algorithm], &[Algorithm]),
     steps: &[Step],
 ) -> Result<(), TestCaseError> {
-    let layer = |store, algorithms| logged(on(store, limits(algorithms)));
+    let layer = |store, algorithms| logged(builder(store, limits(algorithms)));
     let (candidate, asked) = layer(candidate, other);
     let (observed, observed_log) = layer(observed, live);
     let observed = observed.candidate("v2", candidate.clone()).unwrap();
@@ -206,10 +205,14 @@ fn on<B: Backend>(
     backend: B,
     limits: impl throttle_tower::limit::IntoLimitTree,
 ) -> ThrottleLayer<B> {
-    ThrottleLayer::new(limits)
-        .unwrap()
-        .backend(backend)
-        .unwrap()
+    builder(backend, limits).build().unwrap()
+}
+
+fn builder<B: Backend>(
+    backend: B,
+    limits: impl throttle_tower::limit::IntoLimitTree,
+) -> ThrottleBuilder<B> {
+    ThrottleLayer::builder(limits).backend(backend)
 }
 
 async fn status<B: Backend>(layer: &ThrottleLayer<B>, request: Request<Text>) -> StatusCode {
@@ -241,7 +244,11 @@ async fn after<B: Backend>(requests: u32, candidate: ThrottleLayer<B>) -> [u64; 
 #[tokio::test]
 async fn law_14_no_response_waits_for_a_store_that_hangs() {
     for store in [Remote::slow(0, 0), Remote::slow(2, 0)] {
-        let hanging = on(store.clone(), shared("candidate", 9)).max_waiting(2);
+        let hanging = ThrottleLayer::builder(shared("candidate", 9))
+            .backend(store.clone())
+            .max_waiting(2)
+            .build()
+            .unwrap();
         let live = on(memory(), shared("live", 2))
             .candidate("v2", hanging.clone())
             .unwrap();
@@ -321,10 +328,13 @@ async fn law_14_full_store_of_a_candidate_changes_no_live_decision() {
         .max_keys(1)
         .clock(ManualClock::default())
         .build();
-    let live = on(memory(), of("live"))
+    let live = ThrottleLayer::builder(of("live"))
+        .backend(memory())
+        .report_in_response(true)
+        .build()
+        .unwrap()
         .candidate("v2", on(store.clone(), of("candidate")))
         .unwrap();
-    let live = live.report_in_response(true);
     for n in 0..300 {
         for left in [1, 0] {
             let response = live
@@ -380,7 +390,10 @@ async fn candidate_that_waits_for_nothing_is_decided_at_once() {
     assert_eq!(
         after(
             3,
-            ThrottleLayer::new(shared("p", 1)).unwrap().max_waiting(0)
+            ThrottleLayer::builder(shared("p", 1))
+                .max_waiting(0)
+                .build()
+                .unwrap()
         )
         .await,
         [1, 1, 1, 0, 0]
@@ -426,9 +439,10 @@ async fn request_without_a_required_key_is_one_that_the_candidate_refuses() {
         after(3, ThrottleLayer::new(keyed(OnMissing::Skip)).unwrap()).await,
         [2, 0, 0, 1, 0]
     );
-    let nothing = ThrottleLayer::new(shared("p", 1))
-        .unwrap()
-        .when(|_: &http::request::Parts| false);
+    let nothing = ThrottleLayer::builder(shared("p", 1))
+        .when(|_: &http::request::Parts| false)
+        .build()
+        .unwrap();
     assert_eq!(
         after(3, nothing).await,
         [2, 0, 0, 1, 0],
@@ -492,12 +506,10 @@ fn candidate_without_an_honest_meaning_does_not_build() {
     let shares = "candidate is \"v2\" on the store of the live layer: it would charge the budgets \
         of the live limits; ";
     assert!(refused(live(&store).candidate("v2", live(&store))).starts_with(shares));
-    let moved = live(&store)
-        .candidate("v2", live(&own))
-        .unwrap()
-        .backend(own.clone());
+    let with_candidate = live(&store).candidate("v2", live(&own)).unwrap();
+    let moved = with_candidate.replace_with(builder(own.clone(), shared("p", 2)));
     assert!(
-        refused(moved).starts_with(shares),
+        moved.unwrap_err().to_string().starts_with(shares),
         "moved to the store of the candidate later"
     );
     let boxed = |store: &crate::common::Memory| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use throttle_core::{Backend, BackendErrorKind, ManualClock};
 use throttle_tower::{
-    Constant, FixedWindow, InFlight, LimitReport, MemoryBackend, OnError, Rate, ThrottleLayer,
-    Usage, all, limit,
+    Constant, FixedWindow, InFlight, LimitReport, MemoryBackend, OnError, Rate, ThrottleBuilder,
+    ThrottleLayer, Usage, all, limit,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -19,14 +19,16 @@ const TOKENS: &str = "tokens";
 
 /// A layer whose limit charges one unit before the handler reports its usage.
 fn afterwards(remote: &Remote, on_error: OnError) -> ThrottleLayer<Remote> {
+    builder(remote, on_error).build().unwrap()
+}
+
+fn builder(remote: &Remote, on_error: OnError) -> ThrottleBuilder<Remote> {
     let tokens = shared(TOKENS, BURST).settled_later().on_error(on_error);
     // Nothing is left of a limit that does not apply.
     let beside = shared("beside", BURST).when(|_| false).on_error(on_error);
-    ThrottleLayer::new(all([beside, tokens]))
-        .unwrap()
+    ThrottleLayer::builder(all([beside, tokens]))
         .local_store(&memory())
         .backend(remote.clone())
-        .unwrap()
 }
 
 /// The handle of a request that the handler has not reported on yet, in the response that keeps its
@@ -138,19 +140,18 @@ async fn charge_at_the_end_corrects_the_latest_window_first() {
         let clock = ManualClock::default();
         let store = MemoryBackend::builder().clock(clock.clone()).build();
         let window = limit(TOKENS, FixedWindow::new(Rate::per_minute(20))).by(Constant);
-        let layer = ThrottleLayer::new(window.clone().cost(5).settled_later())
-            .unwrap()
+        let layer = ThrottleLayer::builder(window.clone().cost(5).settled_later())
             .backend(store.clone())
+            .build()
             .unwrap();
         let response = open(&layer).await;
         clock.advance(Duration::from_secs(60));
         assert_eq!(usage(&response).add(TOKENS, 12), Ok(true));
         assert_eq!(usage(&response).settle(TOKENS, actual), Ok(()));
-        let looking = ThrottleLayer::new(window.clone().cost(0))
-            .unwrap()
-            .report_in_response(true);
-        let looking = looking
+        let looking = ThrottleLayer::builder(window.clone().cost(0))
+            .report_in_response(true)
             .backend(store)
+            .build()
             .unwrap()
             .layer(Strict::default())
             .oneshot(get())
@@ -174,9 +175,9 @@ async fn charge_of_every_limit_is_given_back_where_permits_run_out() {
         shared(TOKENS, BURST).cost(4),
         limit("in-flight", InFlight::new(1)).by(Constant),
     ));
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .backend(remote.clone())
+        .build()
         .unwrap();
     let service = layer.layer(Strict::default());
     let mut going = [(); 2].map(|()| Box::pin(service.clone().oneshot(get())));
@@ -238,7 +239,10 @@ async fn charge_of_what_is_left_is_tried_four_times() {
 #[tokio::test]
 async fn charge_that_fails_at_its_last_try_is_made_in_the_share() {
     let remote = Remote::faltering(false);
-    let layer = afterwards(&remote, OnError::local(1)).report_in_response(true);
+    let layer = builder(&remote, OnError::local(1))
+        .report_in_response(true)
+        .build()
+        .unwrap();
     let response = open(&layer).await;
     rivalling(&remote, 3, Some(BackendErrorKind::Unavailable));
     usage(&response).add(TOKENS, BURST).unwrap();

@@ -28,9 +28,9 @@ async fn any_charges_the_first_member_that_admits_or_every_one() {
         (any([every()]), [1, 8, 8]),
     ] {
         let store = memory();
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .backend(store.clone())
+            .build()
             .unwrap();
         assert_eq!(
             layer

@@ -65,10 +65,10 @@ async fn answer<B: Backend>(layer: &ThrottleLayer<B>, path: u64) -> (StatusCode,
 }
 
 fn on<B: Backend>(backend: B, said: Said) -> ThrottleLayer<B> {
-    ThrottleLayer::new(limits(said))
-        .unwrap()
+    ThrottleLayer::builder(limits(said))
         .on_error(OnError::Closed)
         .backend(backend)
+        .build()
         .unwrap()
 }
 

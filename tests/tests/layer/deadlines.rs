@@ -94,11 +94,13 @@ impl Backend for Hanging {
 }
 
 fn layer(backend: &Hanging, rule: OnError, limits: impl IntoLimitTree) -> ThrottleLayer<Hanging> {
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    ThrottleLayer::builder(limits)
         .on_error(rule)
-        .local_store(&memory());
-    layer.backend(backend.clone()).unwrap()
+        .local_store(&memory())
+        .backend(backend.clone())
+        .max_waiting(2)
+        .build()
+        .unwrap()
 }
 
 /// The status of a request, and the time that it waited.
@@ -175,8 +177,7 @@ async fn law_12_held_request_waits_no_longer_than_its_limit_and_one_deadline() {
         &backend,
         OnError::Closed,
         shared("p", 1).wait_up_to(LONGEST),
-    )
-    .max_waiting(2);
+    );
     assert_eq!(timed(&layer).await.0, StatusCode::OK);
     // One request is held until there is room, another is queued behind it; the store hangs when
     // their turn comes.
@@ -206,11 +207,10 @@ async fn law_12_saturated_store_costs_no_wait() {
         (OnError::local(1), StatusCode::OK),
         (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE),
     ] {
-        let layer = ThrottleLayer::new(shared("p", 5).wait_up_to(LONGEST))
-            .unwrap()
-            .on_error(rule);
-        let layer = layer
+        let layer = ThrottleLayer::builder(shared("p", 5).wait_up_to(LONGEST))
+            .on_error(rule)
             .backend(crate::common::Remote::failing(BackendErrorKind::Saturated))
+            .build()
             .unwrap();
         let start = Instant::now();
         let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();

@@ -11,7 +11,7 @@ use throttle_core::{Algorithm, Backend, BackendErrorKind, Key, ManualClock, Poli
 use throttle_tower::usage::Settlements;
 use throttle_tower::{
     Constant, DecidedBy, Event, FixedWindow, Gcra, Header, LimitReport, MemoryBackend, OnError,
-    OnMissing, Outcome, Rate, SlidingLog, ThrottleLayer, all, limit,
+    OnMissing, Outcome, Rate, SlidingLog, ThrottleBuilder, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -60,11 +60,13 @@ fn hear(log: &Log) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
 
 /// Sends requests one after another, and returns the events of each.
 async fn heard<B: Backend>(
-    layer: ThrottleLayer<B>,
+    builder: ThrottleBuilder<B>,
     requests: impl IntoIterator<Item = Request<Text>>,
 ) -> Vec<Heard> {
     let log = Log::default();
-    let service = layer.on_decision(hear(&log)).layer(Strict::default());
+    let layer = builder.on_decision(hear(&log)).build().unwrap();
+    let service = layer.layer(Strict::default());
+    drop(layer);
     for request in requests {
         service.clone().oneshot(request).await.unwrap();
     }
@@ -85,8 +87,8 @@ fn labels(heard: &[Heard]) -> Vec<&'static str> {
 
 #[tokio::test]
 async fn one_event_for_each_decision() {
-    let layer = ThrottleLayer::new(all([shared("wide", 5), shared("tight", 2)])).unwrap();
-    let heard = heard(layer, ["/a", "/b", "/c"].map(heading_for)).await;
+    let builder = ThrottleLayer::builder(all([shared("wide", 5), shared("tight", 2)]));
+    let heard = heard(builder, ["/a", "/b", "/c"].map(heading_for)).await;
     assert_eq!(labels(&heard), ["admitted", "admitted", "refused"]);
     assert!(
         heard
@@ -122,11 +124,8 @@ async fn one_event_for_each_decision() {
 
 #[tokio::test]
 async fn one_event_also_where_the_decision_is_waited_for() {
-    let layer = ThrottleLayer::new(shared("p", 1))
-        .unwrap()
-        .backend(Remote::slow(9, 9))
-        .unwrap();
-    let heard = heard(layer, [get(), get()]).await;
+    let builder = ThrottleLayer::builder(shared("p", 1)).backend(Remote::slow(9, 9));
+    let heard = heard(builder, [get(), get()]).await;
     assert_eq!(labels(&heard), ["admitted", "refused"]);
     assert_eq!(heard[1].binding.as_deref(), Some("p"));
 }
@@ -142,7 +141,7 @@ async fn a_missing_key_is_an_event_without_a_decision() {
         .by_async(|_| std::future::ready(None::<u64>))
         .on_missing(reject);
     for limits in [at_once, waited] {
-        let heard = heard(ThrottleLayer::new(limits).unwrap(), [get()]).await;
+        let heard = heard(ThrottleLayer::builder(limits), [get()]).await;
         assert_eq!(labels(&heard), ["missing_key"]);
         assert_eq!(
             (&heard[0].binding, heard[0].remaining, heard[0].error),
@@ -164,12 +163,10 @@ async fn a_failure_is_an_event_with_its_error() {
         ),
         (OnError::Closed, "failed_closed", None, None),
     ] {
-        let layer = ThrottleLayer::new(shared("p", 1)).unwrap().on_error(rule);
-        let heard = heard(
-            layer.backend(Remote::failing(kind)).unwrap(),
-            [get(), get()],
-        )
-        .await;
+        let layer = ThrottleLayer::builder(shared("p", 1))
+            .on_error(rule)
+            .backend(Remote::failing(kind));
+        let heard = heard(layer, [get(), get()]).await;
         assert_eq!(labels(&heard), [label, label]);
         assert_eq!(
             (heard[0].error, &heard[0].binding, heard[0].remaining),
@@ -186,12 +183,14 @@ async fn a_failure_is_an_event_with_its_error() {
 /// handler.
 #[tokio::test]
 async fn report_of_the_inner_layer_stays_in_the_response() {
-    let outer = ThrottleLayer::new(shared("outer", 9))
-        .unwrap()
-        .report_in_response(true);
-    let inner = ThrottleLayer::new(shared("inner", 1))
-        .unwrap()
-        .report_in_response(true);
+    let outer = ThrottleLayer::builder(shared("outer", 9))
+        .report_in_response(true)
+        .build()
+        .unwrap();
+    let inner = ThrottleLayer::builder(shared("inner", 1))
+        .report_in_response(true)
+        .build()
+        .unwrap();
     let service = outer.layer(inner.layer(Strict::default()));
     for (status, violated) in [
         (StatusCode::OK, vec![]),
@@ -215,12 +214,14 @@ async fn report_of_the_inner_layer_stays_in_the_response() {
         );
     }
     // If the outer layer refuses, there is no inner report.
-    let outer = ThrottleLayer::new(shared("outer", 1))
-        .unwrap()
-        .report_in_response(true);
-    let inner = ThrottleLayer::new(shared("inner", 9))
-        .unwrap()
-        .report_in_response(true);
+    let outer = ThrottleLayer::builder(shared("outer", 1))
+        .report_in_response(true)
+        .build()
+        .unwrap();
+    let inner = ThrottleLayer::builder(shared("inner", 9))
+        .report_in_response(true)
+        .build()
+        .unwrap();
     let service = outer.layer(inner.layer(Strict::default()));
     for (status, name) in [
         (StatusCode::OK, "inner"),
@@ -268,11 +269,9 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
             .by(Header::new("x-none"))
             .on_error(OnError::Open),
     ]);
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .local_store(&crate::common::memory())
-        .backend(remote.clone())
-        .unwrap();
+        .backend(remote.clone());
     let looks = Arc::new(AtomicU64::new(0));
     let look = || {
         let looks = Arc::clone(&looks);
@@ -298,6 +297,7 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
     } else {
         layer
     };
+    let layer = layer.build().unwrap();
     let read = look();
     let handler = tower::service_fn(move |request: Request<Text>| {
         let report = request
@@ -386,8 +386,7 @@ async fn request_to_which_no_limit_applies_has_skipped_statuses() {
     };
     let statuses = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&statuses);
-    let layer = ThrottleLayer::new(all([never("one"), never("other")]))
-        .unwrap()
+    let layer = ThrottleLayer::builder(all([never("one"), never("other")]))
         .on_decision(move |event| {
             let applying = event.decision.map(|decision| {
                 decision
@@ -397,7 +396,9 @@ async fn request_to_which_no_limit_applies_has_skipped_statuses() {
                     .collect()
             });
             seen.lock().unwrap().push(applying.unwrap_or_else(Vec::new));
-        });
+        })
+        .build()
+        .unwrap();
     let response = layer
         .layer(Strict::default())
         .oneshot(heading_for("/"))
@@ -434,16 +435,14 @@ fn warned(
     let other = limit("other", Gcra::new(Rate::per_second(1)).burst(1_000)).by(Constant);
     let heard = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&heard);
-    let layer = ThrottleLayer::new(all([other, limits.warn_at(part)]))
-        .unwrap()
-        .backend(store)
-        .unwrap();
+    let layer = ThrottleLayer::builder(all([other, limits.warn_at(part)])).backend(store);
     let hears = move |event: &Event<'_>| {
         log.lock()
             .unwrap()
             .extend(event.near().map(|policy| policy.name().to_owned()));
     };
-    (layer.on_decision(hears).report_in_response(true), heard)
+    let layer = layer.on_decision(hears).report_in_response(true);
+    (layer.build().unwrap(), heard)
 }
 
 proptest! {

@@ -94,9 +94,9 @@ async fn a_missing_key_refuses_while_others_are_looked_up() {
 async fn a_cost_is_a_number_or_a_function() {
     async fn used(cost: impl FnOnce(Limit) -> Limit) -> u64 {
         let memory = memory();
-        let layer = ThrottleLayer::new(cost(shared("p", 9)))
-            .unwrap()
+        let layer = ThrottleLayer::builder(cost(shared("p", 9)))
             .backend(memory.clone())
+            .build()
             .unwrap();
         layer.layer(Strict::default()).oneshot(get()).await.unwrap();
         9 - left(&memory, "p", 9)
@@ -125,10 +125,12 @@ async fn request_without_a_key_costs_the_shared_budget_what_it_costs() {
     let looked_up = costing("looked-up")
         .by_async(|_| std::future::ready(None::<u64>))
         .cost(3);
-    let layer = ThrottleLayer::new(all([extracted, looked_up]))
-        .unwrap()
-        .report_in_response(true);
-    let service = layer.backend(memory()).unwrap().layer(Strict::default());
+    let layer = ThrottleLayer::builder(all([extracted, looked_up]))
+        .report_in_response(true)
+        .backend(memory())
+        .build()
+        .unwrap();
+    let service = layer.layer(Strict::default());
     for remaining in [[7, 6], [5, 3]] {
         let response = service.clone().oneshot(get()).await.unwrap();
         let report = response

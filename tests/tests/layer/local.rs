@@ -7,7 +7,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use throttle_core::{Backend, BackendErrorKind, Clock};
 use throttle_tower::{
     Constant, DecidedBy, Gcra, Header, Limit, LimitReport, LimitTree, MemoryBackend, OnError,
-    OnMissing, Rate, Throttle, ThrottleBody, ThrottleLayer, all, any, limit,
+    OnMissing, Rate, Throttle, ThrottleBody, ThrottleBuilder, ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -39,16 +39,19 @@ impl Process {
     ) -> Self {
         let heard = Log::default();
         let log = Arc::clone(&heard);
-        let layer = ThrottleLayer::new(limits.into())
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits.into())
             .local_store(store)
             .backend(remote.clone())
+            .report_in_response(true)
+            .on_decision(move |event| {
+                log.lock().unwrap().push((
+                    event.outcome.label(),
+                    event.degraded(),
+                    event.decided_by(),
+                ));
+            })
+            .build()
             .unwrap();
-        let layer = layer.report_in_response(true).on_decision(move |event| {
-            log.lock()
-                .unwrap()
-                .push((event.outcome.label(), event.degraded(), event.decided_by()));
-        });
         Self {
             remote,
             service: layer.layer(Strict::default()),
@@ -267,17 +270,14 @@ async fn only_open_limits_that_apply_are_open() {
 
 #[tokio::test]
 async fn the_layers_rule_is_for_limits_without_one() {
-    let layer = ThrottleLayer::new(all([shared("p", 6), local("q", 90, 1)]))
-        .unwrap()
-        .local_store(&memory());
     let remote = Remote::faltering(false);
     remote.trouble(Some(DOWN));
-    let layer = layer
+    let builder = ThrottleLayer::builder(all([shared("p", 6), local("q", 90, 1)]))
+        .local_store(&memory())
         .on_error(OnError::local(3))
-        .backend(remote.clone())
-        .unwrap();
-    let statuses = |layer: ThrottleLayer<Remote>| async move {
-        let service = layer.layer(Strict::default());
+        .backend(remote.clone());
+    let statuses = |builder: ThrottleBuilder<Remote>| async move {
+        let service = builder.build().unwrap().layer(Strict::default());
         let mut statuses = Vec::new();
         for _ in 0..3 {
             statuses.push(
@@ -292,16 +292,15 @@ async fn the_layers_rule_is_for_limits_without_one() {
         }
         statuses
     };
-    assert_eq!(statuses(layer.clone()).await, [200, 200, 429]);
-    // A later change counts as if it had been set from the start. The share of p is one, and used
-    // up.
+    assert_eq!(statuses(builder.clone()).await, [200, 200, 429]);
+    // The share of p is one, and used up.
     assert_eq!(
-        statuses(layer.clone().on_error(OnError::local(6))).await,
+        statuses(builder.clone().on_error(OnError::local(6))).await,
         [429, 429, 429]
     );
     assert_eq!(
         statuses(
-            layer
+            builder
                 .clone()
                 .local_store(&memory())
                 .on_error(OnError::local(2))
@@ -310,15 +309,11 @@ async fn the_layers_rule_is_for_limits_without_one() {
         [200, 200, 200]
     );
     assert_eq!(
-        statuses(layer.clone().on_error(OnError::Closed)).await,
+        statuses(builder.clone().on_error(OnError::Closed)).await,
         [503, 503, 503]
     );
     assert_eq!(
-        statuses(layer.clone().on_error(OnError::local(0))).await,
-        [503, 503, 503]
-    );
-    assert_eq!(
-        statuses(layer.on_error(OnError::Open)).await,
+        statuses(builder.on_error(OnError::Open)).await,
         [200, 200, 200]
     );
 }
@@ -331,9 +326,10 @@ fn no_processes_is_an_error() {
     ] {
         let limit = shared("p", 5);
         let limit = own.into_iter().fold(limit, Limit::on_error);
-        let layer = |limit: &Limit| ThrottleLayer::new(limit.clone());
-        let built = layer(&limit)
-            .and_then(|layer| layer.on_error(layers).backend(Remote::faltering(false)));
+        let built = ThrottleLayer::builder(limit)
+            .on_error(layers)
+            .backend(Remote::faltering(false))
+            .build();
         let error = built.map(drop).unwrap_err();
         assert_eq!(
             (error.policy(), error.field(), error.value()),
@@ -369,7 +365,10 @@ async fn a_layer_has_a_store_for_its_share() {
     let daily = limit("p", Gcra::new(Rate::per_day(1)).burst(2))
         .by(Constant)
         .on_error(OnError::local(1));
-    let layer = ThrottleLayer::new(daily).unwrap().backend(remote).unwrap();
+    let layer = ThrottleLayer::builder(daily)
+        .backend(remote)
+        .build()
+        .unwrap();
     let mut statuses = Vec::new();
     for _ in 0..3 {
         statuses.push(
@@ -390,10 +389,10 @@ async fn a_layer_has_a_store_for_its_share() {
 #[tokio::test]
 async fn what_cannot_fail_is_not_shared() {
     let store = memory();
-    let layer = ThrottleLayer::new(local("p", 2, 2))
-        .unwrap()
+    let layer = ThrottleLayer::builder(local("p", 2, 2))
         .local_store(&store)
         .backend(memory())
+        .build()
         .unwrap();
     assert!(!memory().can_fail());
     let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
@@ -520,10 +519,10 @@ async fn attempts_that_the_share_refuses_are_charged_in_the_share() {
 async fn running_charge_that_the_store_fails_is_made_in_the_share_and_counted() {
     let remote = Remote::faltering(false);
     let limits = local("tokens", 9, 1).settled_later();
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .local_store(&memory())
         .backend(remote.clone())
+        .build()
         .unwrap();
     let failing = remote.clone();
     let service = layer.layer(tower::service_fn(move |request: Request<Text>| {
@@ -550,27 +549,6 @@ async fn running_charge_that_the_store_fails_is_made_in_the_share_and_counted() 
         ),
         (1, 8)
     );
-}
-
-/// A limit that this process would have to decide, and cannot, is closed.
-#[tokio::test]
-async fn local_limit_without_a_share_is_closed() {
-    for beside in [OnError::local(1), OnError::Open] {
-        let limits = all([shared("a", 9).on_error(beside), shared("b", 9)]);
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
-            .on_error(OnError::local(1));
-        let layer = layer
-            .backend(Remote::failing(DOWN))
-            .unwrap()
-            .on_error(OnError::local(0));
-        let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
-        assert_eq!(
-            response.status(),
-            StatusCode::SERVICE_UNAVAILABLE,
-            "{beside:?}"
-        );
-    }
 }
 
 /// One atomic decision covers the shares of all limits that apply, each with its own fraction.

@@ -192,11 +192,13 @@ fn remaining(store: &Memory, leaves: &[&Leaf]) -> Vec<u64> {
 async fn decides_like_a_layer_without_lookups(node: Node) -> Result<(), TestCaseError> {
     let (lookups, leaves) = (Arc::new(AtomicUsize::new(0)), node.leaves());
     let [store, plain_store] = [memory(), memory()];
-    let layer = ThrottleLayer::new(node.compose(&|leaf| leaf.looked_up(&lookups))).unwrap();
-    let layer = layer.backend(store.clone()).unwrap();
-    let plain = ThrottleLayer::new(node.compose(&Leaf::plain))
-        .unwrap()
+    let layer = ThrottleLayer::builder(node.compose(&|leaf| leaf.looked_up(&lookups)))
+        .backend(store.clone())
+        .build()
+        .unwrap();
+    let plain = ThrottleLayer::builder(node.compose(&Leaf::plain))
         .backend(plain_store.clone())
+        .build()
         .unwrap();
     for _ in 0..4 {
         let before = remaining(&store, &leaves);
@@ -294,13 +296,12 @@ async fn law_12_store_that_fails_after_a_refusing_peek_is_not_asked_again() {
             });
         let forgetful = tiers.cache(1, Duration::ZERO).unknown("free");
         let remote = Remote::faltering(false);
-        let layer = ThrottleLayer::new(all((shared("once", 1), forgetful)))
-            .unwrap()
-            .on_error(rule);
-        let service = layer
+        let layer = ThrottleLayer::builder(all((shared("once", 1), forgetful)))
+            .on_error(rule)
             .backend(remote.clone())
-            .unwrap()
-            .layer(Strict::default());
+            .build()
+            .unwrap();
+        let service = layer.layer(Strict::default());
         let (failing, mut questions) = (remote.clone(), 0);
         remote.before_each(move || {
             questions += 1;

@@ -6,6 +6,7 @@ mod common;
 
 mod body;
 mod bounds;
+mod builder;
 mod cancelling;
 mod candidates;
 mod charging;

@@ -78,9 +78,9 @@ fn per_key(burst: u64) -> throttle_tower::Limit {
 async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
     let series = metered(async {
         let limits = all([shared("all", 9), per_key(10).on_missing(OnMissing::Skip)]);
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .backend(memory())
+            .build()
             .unwrap()
             .metrics("api");
         // After the eighth charge at least four fifths of nine are used.
@@ -140,8 +140,13 @@ async fn registered<B: Backend>(layer: ThrottleLayer<B>) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn series_that_can_never_count_is_not_registered() {
     let counts = |series: &[String], of: &str| series.iter().any(|name| name.contains(of));
-    let layer = |limits: LimitTree| ThrottleLayer::new(limits).unwrap();
-    let plain = registered(layer(all([shared("p", 9)])).backend(memory()).unwrap()).await;
+    let layer = |limits: LimitTree| {
+        ThrottleLayer::builder(limits)
+            .backend(memory())
+            .build()
+            .unwrap()
+    };
+    let plain = registered(layer(all([shared("p", 9)]))).await;
     assert_eq!(
         plain,
         [
@@ -175,14 +180,18 @@ async fn series_that_can_never_count_is_not_registered() {
             &["no_permit", "refunded", "missing_key", "throttle_in_flight"],
         ),
     ] {
-        let series = registered(layer(limits).backend(memory()).unwrap()).await;
+        let series = registered(layer(limits)).await;
         for of in expected {
             assert!(counts(&series, of), "{of}: {series:?}");
             assert!(!counts(&plain, of), "{of}");
         }
     }
-    let on_store = layer(all([shared("p", 9)])).on_error(OnError::Closed);
-    let on_store = registered(on_store.backend(Remote::faltering(true)).unwrap()).await;
+    let on_store = ThrottleLayer::builder(all([shared("p", 9)]))
+        .on_error(OnError::Closed)
+        .backend(Remote::faltering(true))
+        .build()
+        .unwrap();
+    let on_store = registered(on_store).await;
     for of in ["failed_open", "failed_closed", "throttle_degraded_total"] {
         assert!(
             counts(&on_store, of) && !counts(&plain, of),
@@ -206,9 +215,9 @@ async fn limit_whose_condition_does_not_hold_is_not_counted() {
             for_key("second", "bob").refund_successful(),
             for_key("none", "-"),
         ]);
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .backend(memory())
+            .build()
             .unwrap()
             .metrics("api");
         send_each(
@@ -275,9 +284,9 @@ async fn near_is_at_most_a_fifth_of_the_capacity_in_the_tier_of_the_request() {
     .lookup(|key: String| async move { Some(if key == "pro" { "pro" } else { "free" }) })
     .unknown("free");
     let series = metered(async {
-        let layer = ThrottleLayer::new(per_user)
-            .unwrap()
+        let layer = ThrottleLayer::builder(per_user)
             .backend(memory())
+            .build()
             .unwrap()
             .metrics("api");
         send_each(
@@ -322,9 +331,9 @@ async fn decisions_are_counted_by_class_where_a_limit_has_classes() {
         of("more", &[("critical", 1), ("normal", 2), ("batch", 3)]),
         limit("plain", Gcra::new(Rate::per_day(99))).by(Constant),
     ));
-    let layer = ThrottleLayer::new(classed)
-        .unwrap()
+    let layer = ThrottleLayer::builder(classed)
         .backend(memory())
+        .build()
         .unwrap()
         .metrics("api");
     let service = layer.layer(service_fn(async |_: Request<Text>| {
@@ -408,9 +417,9 @@ async fn lookups_say_how_they_ended() {
         .unknown("free");
     let series = metered(async {
         // The first limit has no lookup, so the lookups counted belong to the second.
-        let layer = ThrottleLayer::new(all((shared("all", 99), per_user)))
-            .unwrap()
+        let layer = ThrottleLayer::builder(all((shared("all", 99), per_user)))
             .backend(memory())
+            .build()
             .unwrap()
             .metrics("api");
         let service = layer.layer(Strict::default());
@@ -443,12 +452,12 @@ async fn lookups_say_how_they_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn recorder_that_is_installed_late_counts_from_then_on_and_has_all_levels() {
-    let layer = ThrottleLayer::new(all((
+    let layer = ThrottleLayer::builder(all((
         shared("all", 3),
         limit("jobs", InFlight::new(9)).by(Constant),
     )))
-    .unwrap()
     .backend(memory())
+    .build()
     .unwrap()
     .metrics("api");
     let gate = Arc::new(Semaphore::new(0));
@@ -555,9 +564,9 @@ async fn settle_each(layer: &ThrottleLayer<impl Backend>, used: [&str; 3]) {
 async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
     let series = metered(async {
         let tokens = || limit("tokens", Gcra::new(Rate::per_day(100))).by(Header::new("x-api-key"));
-        let layer = ThrottleLayer::new(tokens().cost(40).settled_later())
-            .unwrap()
+        let layer = ThrottleLayer::builder(tokens().cost(40).settled_later())
             .backend(memory())
+            .build()
             .unwrap()
             .metrics("llm");
         settle_each(&layer, ["10", "50", "90"]).await;
@@ -580,16 +589,16 @@ async fn units_charged_afterwards_are_counted() {
             .by(Header::new("x-api-key"))
             .cost(0)
             .settled_later();
-        let layer = ThrottleLayer::new(tokens)
-            .unwrap()
+        let layer = ThrottleLayer::builder(tokens)
             .backend(memory())
+            .build()
             .unwrap()
             .metrics("llm");
         settle_each(&layer, ["0", "90", "50"]).await;
         let attempts = shared("attempts", 10).cost(4).charge_refused();
-        let layer = ThrottleLayer::new(attempts)
-            .unwrap()
+        let layer = ThrottleLayer::builder(attempts)
             .backend(memory())
+            .build()
             .unwrap()
             .metrics("site");
         send_each(&layer, (0..5).map(|_| get())).await;
@@ -601,9 +610,9 @@ async fn units_charged_afterwards_are_counted() {
             .cost(4)
             .charge_refused()
             .on_error(OnError::Closed);
-        let layer = ThrottleLayer::new(attempts)
-            .unwrap()
+        let layer = ThrottleLayer::builder(attempts)
             .backend(store.clone())
+            .build()
             .unwrap()
             .metrics("raced");
         send_each(&layer, (0..3).map(|_| get())).await;
@@ -640,9 +649,9 @@ async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
         let remote = Remote::slow(0, 0);
         let rates = ["first", "second"].map(|name| shared(name, 9).on_error(OnError::Closed));
         let limits = all((all(rates), limit("jobs", InFlight::new(1)).by(Constant)));
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .backend(remote.clone())
+            .build()
             .unwrap()
             .metrics("api");
         let service = layer.layer(service_fn(async |_: Request<Text>| {
@@ -694,8 +703,11 @@ async fn store_that_fails_is_timed_and_says_who_decided_instead() {
             ("local", OnError::Local { processes: 1 }),
         ] {
             let remote = Remote::faltering(false);
-            let layer = ThrottleLayer::new(shared("all", 9).on_error(on_error)).unwrap();
-            let layer = layer.backend(remote.clone()).unwrap().metrics(name);
+            let layer = ThrottleLayer::builder(shared("all", 9).on_error(on_error))
+                .backend(remote.clone())
+                .build()
+                .unwrap()
+                .metrics(name);
             send_each(&layer, [get()]).await;
             remote.trouble(Some(Unavailable));
             send_each(&layer, [get(), get()]).await;
@@ -745,9 +757,9 @@ async fn queue_shows_who_waits_and_how_long_each_waited() {
     let series = metered(async {
         let queued = limit("all", Gcra::new(Rate::per_second(2)).burst(1)).by(Constant);
         let clock = throttle_tower::shape::TokioClock::new();
-        let layer = ThrottleLayer::new(queued.wait_up_to(Duration::from_secs(5)))
-            .unwrap()
+        let layer = ThrottleLayer::builder(queued.wait_up_to(Duration::from_secs(5)))
             .backend(MemoryBackend::builder().clock(clock).build())
+            .build()
             .unwrap()
             .metrics("api");
         let service = layer.layer(Strict::default());
@@ -788,9 +800,9 @@ async fn hostile_keys_paths_and_methods_add_no_series() {
         ])
     };
     let layer = |name: &str| {
-        ThrottleLayer::new(limits())
-            .unwrap()
+        ThrottleLayer::builder(limits())
             .backend(memory())
+            .build()
             .unwrap()
             .metrics(name)
     };
@@ -944,10 +956,10 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
         .unwrap()
         .metrics("api");
     send_each(&layer, [keyed("ada")]).await;
-    let remote = ThrottleLayer::new(shared("p", 1)).unwrap();
-    let remote = remote
+    let remote = ThrottleLayer::builder(shared("p", 1))
         .on_error(OnError::Closed)
-        .backend(Remote::faltering(true));
+        .backend(Remote::faltering(true))
+        .build();
     send_each(&remote.unwrap().metrics("remote"), [get()]).await;
     let layer: ShapeLayer<()> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10)))
         .unwrap()
@@ -986,9 +998,9 @@ async fn full_store_in_memory_is_shown_with_the_keys_that_share_a_bucket() {
             .clock(ManualClock::default())
             .max_keys(100)
             .build();
-        let layer = ThrottleLayer::new(per_key(10))
-            .unwrap()
+        let layer = ThrottleLayer::builder(per_key(10))
             .backend(small.clone())
+            .build()
             .unwrap()
             .metrics("api");
         send_each(&layer, (0..400).map(|n| keyed(&format!("key{n}")))).await;

@@ -8,8 +8,7 @@ use throttle_core::{Backend, BackendErrorKind};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::{
-    ConfigError, Constant, Gcra, Limit, LimitReport, OnError, Rate, ThrottleBody, ThrottleLayer,
-    all, limit,
+    Constant, Gcra, Limit, LimitReport, OnError, Rate, ThrottleBody, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -42,12 +41,13 @@ fn announced(response: &Response<ThrottleBody<Text>>) -> (u64, u64) {
 /// changes nothing.
 async fn layers_of_one_name<B: Backend>(backend: B) {
     let layer = |count| {
-        ThrottleLayer::new(per_minute(count))
-            .unwrap()
+        ThrottleLayer::builder(per_minute(count))
             .backend(backend.clone())
+            .report_in_response(true)
+            .build()
             .unwrap()
     };
-    let (five, hundred) = (layer(5).report_in_response(true), layer(100));
+    let (five, hundred) = (layer(5), layer(100));
     assert_eq!(announced(&answer(&five).await), (5, 4));
     let (quota, left) = announced(&answer(&hundred).await);
     assert!(
@@ -89,15 +89,17 @@ async fn layers_of_one_name_decide_each_by_its_own_parameters() {
 #[tokio::test]
 async fn shares_of_layers_of_one_name_pace_their_own_headers() {
     let remote = Remote::failing(BackendErrorKind::Unavailable);
-    let layer = |count| {
+    let stores = [memory(), memory(), memory()];
+    let layer = |count, processes, store| {
         let limit = limit("p", Gcra::new(Rate::per_minute(count))).by(Constant);
-        ThrottleLayer::new(limit)
-            .unwrap()
-            .on_error(OnError::local(2))
+        ThrottleLayer::builder(limit)
+            .on_error(OnError::local(processes))
+            .local_store(store)
             .backend(remote.clone())
+            .build()
             .unwrap()
     };
-    let (ten, sixty) = (layer(10), layer(60));
+    let (ten, sixty) = (layer(10, 2, &stores[0]), layer(60, 2, &stores[1]));
     assert_eq!(
         answer(&ten).await.headers()["ratelimit"],
         r#""p";r=4;t=48"#,
@@ -108,7 +110,7 @@ async fn shares_of_layers_of_one_name_pace_their_own_headers() {
         r#""p";r=29;t=58"#,
         "29 units at thirty a minute"
     );
-    let alone = ten.on_error(OnError::local(1));
+    let alone = layer(10, 1, &stores[2]);
     assert_eq!(
         answer(&alone).await.headers()["ratelimit"],
         r#""p";r=9;t=54"#,
@@ -116,45 +118,16 @@ async fn shares_of_layers_of_one_name_pace_their_own_headers() {
     );
 }
 
-#[tokio::test]
-async fn share_is_of_the_layer_whatever_options_are_set_later() -> Result<(), ConfigError> {
-    let (backend, store) = (Remote::faltering(false), memory());
-    let local = limit("p", Gcra::new(Rate::per_minute(60))).by(Constant);
-    let layer = ThrottleLayer::new(local)?
-        .report_in_response(true)
-        .local_store(&store);
-    let layer = layer.on_error(OnError::local(2)).backend(backend.clone())?;
-    let again = layer.clone().backend(backend.clone())?;
-    let of_three = again.clone().on_error(OnError::local(3));
-    let moved = of_three
-        .clone()
-        .local_store(&memory())
-        .backend(backend.clone())?;
-    backend.trouble(Some(BackendErrorKind::Unavailable));
-    for layer in [&of_three, &moved] {
-        let response = answer(layer).await;
-        assert_eq!(
-            response.status(),
-            StatusCode::OK,
-            "decided by a share of a third"
-        );
-        let report = response
-            .extensions()
-            .get::<LimitReport>()
-            .expect("there is a report");
-        assert_eq!(report.decision().remaining(), 19);
-    }
-    Ok(())
-}
-
 /// The `t` of each limit is the time that its own share takes for the units that remain.
 #[tokio::test]
 async fn each_limit_is_paced_by_its_own_share() {
     let per_minute =
         |name, count| limit(name, Gcra::new(Rate::per_minute(count)).burst(9)).by(Constant);
-    let layer = ThrottleLayer::new(all([per_minute("slow", 6), per_minute("quick", 60)])).unwrap();
-    let remote = Remote::failing(BackendErrorKind::Unavailable);
-    let layer = layer.on_error(OnError::local(3)).backend(remote).unwrap();
+    let layer = ThrottleLayer::builder(all([per_minute("slow", 6), per_minute("quick", 60)]))
+        .on_error(OnError::local(3))
+        .backend(Remote::failing(BackendErrorKind::Unavailable))
+        .build()
+        .unwrap();
     assert_eq!(
         answer(&layer).await.headers()["ratelimit"],
         r#""slow";r=2;t=60, "quick";r=2;t=6"#

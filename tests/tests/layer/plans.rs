@@ -123,9 +123,9 @@ async fn tier(report: LimitReport) -> String {
 
 impl Server {
     async fn start<B: Backend>(limits: impl IntoLimitTree, backend: B) -> Self {
-        let throttle = ThrottleLayer::new(limits)
-            .unwrap()
+        let throttle = ThrottleLayer::builder(limits)
             .backend(backend)
+            .build()
             .unwrap();
         let app = Router::new().route("/", get(tier)).layer(throttle);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -481,9 +481,9 @@ async fn request_that_can_be_held_is_looked_up_and_admitted() {
         .clock(TokioClock::default())
         .build();
     let app = Router::new().route("/", get(tier)).layer(
-        ThrottleLayer::new(limits)
-            .unwrap()
+        ThrottleLayer::builder(limits)
             .backend(backend)
+            .build()
             .unwrap(),
     );
     for _ in 0..3 {

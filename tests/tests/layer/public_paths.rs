@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// A room of the crate, and the private paths that its files may use.
 const ROOMS: [(&str, &[&str]); 2] = [("rules", &RULES), ("observe/dashboard", &DASHBOARD)];
 
-const RULES: [&str; 41] = [
+const RULES: [&str; 24] = [
     "candidate::Candidate",
     "candidate::Candidates",
     "candidate::store_beside",
@@ -20,8 +20,6 @@ const RULES: [&str; 41] = [
     "extract::host_name::without_port",
     "limit::Applied",
     "limit::ClassOf",
-    "limit::Compiled",
-    "limit::Condition",
     "limit::ConditionIndex",
     "limit::Numbers",
     "limit::Priority",
@@ -31,25 +29,10 @@ const RULES: [&str; 41] = [
     "limit::explained::KeyLeft",
     "limit::explained::Verdict",
     "lock::lock",
-    "throttle::Asking",
-    "throttle::Current",
-    "throttle::Follower",
-    "throttle::Followers",
-    "throttle::Jitter",
-    "throttle::KeyChange",
-    "throttle::Live",
-    "throttle::Next",
-    "throttle::Options",
-    "throttle::ResponseOptions",
     "throttle::Shared",
-    "throttle::build_on",
     "throttle::check_candidate",
     "throttle::composition_waits",
-    "throttle::make_share",
-    "throttle::observed",
-    "throttle::report_built",
     "throttle::under",
-    "throttle::unshared",
 ];
 
 const DASHBOARD: [&str; 12] = [

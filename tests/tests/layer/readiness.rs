@@ -72,9 +72,9 @@ async fn readiness_does_not_depend_on_the_limit() {
 #[tokio::test]
 async fn readiness_does_not_wait_for_the_backend() {
     let backend = Remote::slow(0, 0);
-    let layer = ThrottleLayer::new(shared("p", 1))
-        .unwrap()
+    let layer = ThrottleLayer::builder(shared("p", 1))
         .backend(backend.clone())
+        .build()
         .unwrap();
     let (mut service, mut inner): (_, Handle) = mock::spawn_layer(layer);
     inner.allow(2);
@@ -90,12 +90,16 @@ async fn readiness_does_not_wait_for_the_backend() {
 
 #[tokio::test]
 async fn inner_service_is_not_called_for_a_refused_request() {
-    let layer = || ThrottleLayer::new(shared("p", 1)).unwrap();
+    let builder = || ThrottleLayer::builder(shared("p", 1));
     for backend in [
         BoxBackend::new(memory()),
         BoxBackend::new(Remote::slow(2, 2)),
     ] {
-        let service = layer().backend(backend).unwrap().layer(Strict::default());
+        let service = builder()
+            .backend(backend)
+            .build()
+            .unwrap()
+            .layer(Strict::default());
         assert_eq!(
             service.clone().oneshot(get()).await.unwrap().status(),
             StatusCode::OK
@@ -112,9 +116,9 @@ async fn inner_service_is_not_called_for_a_refused_request() {
 #[tokio::test]
 async fn a_decision_that_is_waited_for_calls_the_service_that_was_ready() {
     let backend = Remote::slow(0, 1);
-    let layer = ThrottleLayer::new(shared("p", 2))
-        .unwrap()
+    let layer = ThrottleLayer::builder(shared("p", 2))
         .backend(backend.clone())
+        .build()
         .unwrap();
     let mut service = layer.layer(Strict::default());
 
@@ -132,9 +136,9 @@ async fn a_decision_that_is_waited_for_calls_the_service_that_was_ready() {
 #[tokio::test]
 #[should_panic = "called without having been found ready"]
 async fn readiness_is_used_once_when_the_decision_is_waited_for() {
-    let layer = ThrottleLayer::new(shared("p", 2))
-        .unwrap()
+    let layer = ThrottleLayer::builder(shared("p", 2))
         .backend(Remote::slow(2, 2))
+        .build()
         .unwrap();
     let mut service = layer.layer(Strict::default());
     service.ready().await.unwrap();
@@ -161,9 +165,9 @@ async fn a_clone_has_to_be_found_ready_by_itself() {
 
 #[tokio::test]
 async fn errors_of_the_inner_service_pass_untouched() {
-    let layer = ThrottleLayer::new(shared("p", 5))
-        .unwrap()
+    let layer = ThrottleLayer::builder(shared("p", 5))
         .backend(memory())
+        .build()
         .unwrap();
     let (mut service, mut inner): (_, Handle) = mock::spawn_layer(layer);
 
@@ -187,19 +191,21 @@ async fn errors_pass_untouched_after_a_decision_that_was_waited_for() {
     #[derive(Debug, PartialEq)]
     struct Broken(u8);
     let inner = tower::service_fn(|_: Request<Text>| async { Err::<Response<Text>, _>(Broken(7)) });
-    let layer = ThrottleLayer::new(shared("p", 5)).unwrap();
+    let builder = ThrottleLayer::builder(shared("p", 5));
     for result in [
-        layer
+        builder
             .clone()
             .backend(Remote::slow(1, 1))
+            .build()
             .unwrap()
             .layer(inner)
             .oneshot(get())
             .await
             .map(drop),
-        layer
+        builder
             .clone()
             .backend(BoxBackend::new(Remote::slow(1, 1)))
+            .build()
             .unwrap()
             .layer(inner)
             .oneshot(get())

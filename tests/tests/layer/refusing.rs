@@ -26,8 +26,7 @@ async fn a_refusals_wait_is_the_one_that_is_sent() {
     .map(|dialect| (dialect, false));
     for (dialect, is_hidden) in [shown[0], shown[1], (Dialect::Draft11, true)].repeat(10) {
         let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant);
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .headers(dialect)
             .retry_jitter(100)
             .response(|refusal| {
@@ -40,9 +39,12 @@ async fn a_refusals_wait_is_the_one_that_is_sent() {
                     .status(refusal.status)
                     .body(wait.to_string().into())
                     .unwrap()
-            });
-        let layer = layer.hide_headers_if(move |_, _| is_hidden);
-        let service = layer.backend(memory()).unwrap().layer(Strict::default());
+            })
+            .hide_headers_if(move |_, _| is_hidden)
+            .backend(memory())
+            .build()
+            .unwrap();
+        let service = layer.layer(Strict::default());
         service.clone().oneshot(get()).await.unwrap();
         let refused = service.oneshot(get()).await.unwrap();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -75,9 +77,9 @@ async fn a_refusals_wait_is_the_one_that_is_sent() {
 #[tokio::test]
 async fn time_of_a_limit_that_refuses_is_its_wait() {
     let cost = |parts: &http::request::Parts| if parts.uri.path() == "/large" { 3 } else { 2 };
-    let service = ThrottleLayer::new(shared("p", 3).cost(cost))
-        .unwrap()
+    let service = ThrottleLayer::builder(shared("p", 3).cost(cost))
         .backend(memory())
+        .build()
         .unwrap();
     let service = service.layer(Strict::default());
     assert_eq!(
@@ -96,10 +98,12 @@ async fn time_of_a_limit_that_refuses_is_its_wait() {
 #[tokio::test]
 async fn jitter_goes_by_the_key_that_is_refused() {
     let per_user = limit("user", Gcra::new(Rate::per_hour(1)).burst(1)).by(Header::new("x-user"));
-    let layer = ThrottleLayer::new(all([shared("all", 1_000), per_user]))
-        .unwrap()
-        .retry_jitter(100);
-    let service = layer.backend(memory()).unwrap().layer(Strict::default());
+    let layer = ThrottleLayer::builder(all([shared("all", 1_000), per_user]))
+        .retry_jitter(100)
+        .backend(memory())
+        .build()
+        .unwrap();
+    let service = layer.layer(Strict::default());
     let mut waits = std::collections::HashSet::new();
     for user in 0..10 {
         let ask = || {
@@ -167,10 +171,10 @@ async fn store_is_not_asked_about_a_request_that_it_need_not_decide() {
             shared("p", 9).when(|parts| parts.uri.path() != "/free"),
             limit("in-flight", InFlight::new(1)).by(Constant),
         ));
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .on_error(OnError::Closed)
             .backend(remote.clone())
+            .build()
             .unwrap();
         let service = layer.layer(Strict::default());
         let free = Request::get("/free").body(Text::default()).unwrap();
@@ -207,10 +211,10 @@ async fn store_is_not_asked_after_a_lookup_that_leaves_no_key_or_permit() {
         keyed.when(|parts| parts.uri.path() != "/free"),
         limit("in-flight", InFlight::new(1)).by(Constant),
     ));
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .on_error(OnError::Closed)
         .backend(remote.clone())
+        .build()
         .unwrap();
     let service = layer.layer(Strict::default());
     let send = |path| {
@@ -257,11 +261,11 @@ async fn request_that_needs_no_permit_gets_none() {
 /// its policy.
 #[tokio::test]
 async fn refusal_of_an_inner_layer_states_nothing_of_the_outer_one() {
-    let closed = ThrottleLayer::new(shared("inner", 1).on_error(OnError::Closed)).unwrap();
-    let closed = closed
+    let closed = ThrottleLayer::builder(shared("inner", 1).on_error(OnError::Closed))
         .backend(Remote::failing(
             throttle_core::BackendErrorKind::Unavailable,
         ))
+        .build()
         .unwrap();
     let outer = ThrottleLayer::new(shared("outer", 9)).unwrap();
     let refused = outer

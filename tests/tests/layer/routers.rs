@@ -106,11 +106,17 @@ async fn path_in_a_nested_router_lacks_its_prefix() {
             "limit",
         ),
         (
-            ThrottleLayer::new(shared("p", 1)).unwrap().when(is_b),
+            ThrottleLayer::builder(shared("p", 1))
+                .when(is_b)
+                .build()
+                .unwrap(),
             "layer",
         ),
         (
-            ThrottleLayer::new(shared("p", 1)).unwrap().when(is_whole),
+            ThrottleLayer::builder(shared("p", 1))
+                .when(is_whole)
+                .build()
+                .unwrap(),
             "whole",
         ),
     ] {

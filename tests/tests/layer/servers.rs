@@ -43,9 +43,9 @@ async fn a_service_whose_bodies_are_none() {
     let inner = tower::service_fn(|request: Request<Rc<u8>>| async move {
         Ok::<_, Infallible>(Response::new(request.into_body()))
     });
-    let layer = ThrottleLayer::new(shared("p", 2))
-        .unwrap()
+    let layer = ThrottleLayer::builder(shared("p", 2))
         .backend(Remote::slow(2, 2))
+        .build()
         .unwrap();
     let response = layer
         .layer(inner)

@@ -37,15 +37,12 @@ async fn a_layer_of_a_service_shares_its_budget() {
     assert_eq!(two.get_ref().calls(), 0);
 }
 
-/// Options belong to the clone that they are set on; the budget is shared.
 #[tokio::test]
-async fn clone_with_other_options_shares_the_budget() {
-    let layer = ThrottleLayer::new(shared("p", 1)).unwrap();
-    let quiet = layer
-        .clone()
-        .headers(Dialect::None)
-        .layer(Strict::default());
-    let loud = layer.layer(Strict::default());
+async fn layers_with_other_settings_on_one_store_share_the_budget() {
+    let builder = ThrottleLayer::builder(shared("p", 1)).backend(memory());
+    let quiet = builder.clone().headers(Dialect::None).build().unwrap();
+    let quiet = quiet.layer(Strict::default());
+    let loud = builder.build().unwrap().layer(Strict::default());
     let admitted = quiet.oneshot(get()).await.unwrap();
     assert_eq!(
         (
@@ -62,13 +59,13 @@ async fn clone_with_other_options_shares_the_budget() {
 #[tokio::test]
 async fn a_boxed_backend_is_the_backend_in_the_box() {
     let backend = memory();
-    let boxed = ThrottleLayer::new(shared("p", 2))
-        .unwrap()
+    let boxed = ThrottleLayer::builder(shared("p", 2))
         .backend(BoxBackend::new(backend.clone()))
+        .build()
         .unwrap();
-    let plain = ThrottleLayer::new(shared("p", 2))
-        .unwrap()
+    let plain = ThrottleLayer::builder(shared("p", 2))
         .backend(backend)
+        .build()
         .unwrap();
     let (boxed, plain) = (
         boxed.layer(Strict::default()),
@@ -98,21 +95,19 @@ async fn options_set_before_the_backend_hold_on_it() {
     let (decided, warned) = (decisions.clone(), warnings.clone());
     let one = limit("one", Gcra::new(Rate::per_minute(1)).burst(1)).by(ClientIp::peer());
     let refunded = shared("refunded", 9).refund_if(|_, _| true);
-    let layer = ThrottleLayer::new(all(
+    let layer = ThrottleLayer::builder(all(
         [one, refunded].map(|limit| limit.wait_up_to(Duration::from_secs(600)))
     ))
-    .unwrap()
     .headers(Dialect::Draft06)
     .hide_headers_if(|status, _| status.is_success())
     .report_in_response(true)
     .max_waiting(0)
     .on_decision(move |_| decided.count())
-    .on_warning(move |_| warned.count());
-    let service = layer
-        .clone()
-        .backend(memory())
-        .unwrap()
-        .layer(Strict::default());
+    .on_warning(move |_| warned.count())
+    .backend(memory())
+    .build()
+    .unwrap();
+    let service = layer.layer(Strict::default());
 
     let start = Instant::now();
     let admitted = service.clone().oneshot(get()).await.unwrap();
@@ -147,10 +142,11 @@ fn settle_hook_set_before_the_backend_hears_its_failures() {
     let limits = shared("p", 9)
         .refund_if(|_, _| true)
         .on_error(OnError::Closed);
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
-        .on_settle_error(move |_| failed.count());
-    let layer = layer.backend(Remote::faltering(true)).unwrap();
+    let layer = ThrottleLayer::builder(limits)
+        .on_settle_error(move |_| failed.count())
+        .backend(Remote::faltering(true))
+        .build()
+        .unwrap();
     // Without a runtime, a store that can fail is not called for the refund.
     let mut response = Box::pin(layer.layer(Strict::default()).oneshot(get()));
     assert!(
@@ -160,11 +156,11 @@ fn settle_hook_set_before_the_backend_hears_its_failures() {
 }
 
 #[tokio::test]
-async fn clones_with_other_options_share_the_permits() {
+async fn clones_share_the_permits() {
     let layer = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap();
     let (one, two) = (
         layer.clone().layer(Strict::default()),
-        layer.headers(Dialect::None).layer(Strict::default()),
+        layer.clone().layer(Strict::default()),
     );
     let held = one.clone().oneshot(get()).await.unwrap();
     assert_eq!((held.status(), status(&two).await), (StatusCode::OK, 503));
@@ -175,18 +171,18 @@ async fn clones_with_other_options_share_the_permits() {
 
 /// Requests of one key wait in one queue, whichever clone they reach.
 #[tokio::test(start_paused = true)]
-async fn clones_with_other_options_share_the_queues() {
+async fn clones_share_the_queues() {
     let store = throttle_tower::MemoryBackend::builder()
         .clock(throttle_tower::shape::TokioClock::new())
         .build();
     let held = limit("p", Gcra::new(Rate::per_second(1)).burst(1)).by(throttle_tower::Constant);
-    let layer = ThrottleLayer::new(held.wait_up_to(Duration::from_secs(9)))
-        .unwrap()
+    let layer = ThrottleLayer::builder(held.wait_up_to(Duration::from_secs(9)))
         .backend(store)
+        .build()
         .unwrap();
     let (one, two) = (
         layer.clone().layer(Strict::default()),
-        layer.headers(Dialect::None).layer(Strict::default()),
+        layer.clone().layer(Strict::default()),
     );
     let start = Instant::now();
     assert_eq!(status(&one).await, 200);

@@ -32,9 +32,9 @@ async fn debug_shows_what_a_request_holds() {
         tokens,
         limit("uploads", InFlight::new(9)).by(Constant).cost(3),
     ));
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .backend(memory())
+        .build()
         .unwrap();
     let service = layer.layer(service_fn(async |request: Request<Text>| {
         let extensions = request.extensions();

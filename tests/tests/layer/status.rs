@@ -93,11 +93,12 @@ struct Server {
 
 impl Server {
     async fn start(store: &Store) -> Self {
-        let throttle = ThrottleLayer::new(limits())
-            .unwrap()
+        let throttle = ThrottleLayer::builder(limits())
             .on_error(OnError::Closed)
-            .headers(Dialect::Draft07);
-        let throttle = throttle.backend(store.backend.clone()).unwrap();
+            .headers(Dialect::Draft07)
+            .backend(store.backend.clone())
+            .build()
+            .unwrap();
         let looks = limit("looks", FixedWindow::new(Rate::per_hour(2))).by(Header::new("x-looker"));
         let looks = throttle
             .with_limits(looks.on_missing(throttle_tower::OnMissing::Skip))

@@ -27,10 +27,10 @@ async fn admitted() -> Vec<[i64; 3]> {
             .by(Constant)
             .on_error(OnError::local(3));
         let share = MemoryBackend::builder().clock(clock.clone()).build();
-        let layer = ThrottleLayer::new(shared)
-            .unwrap()
+        let layer = ThrottleLayer::builder(shared)
             .local_store(&share)
             .backend(store.clone())
+            .build()
             .unwrap();
         layer.layer(Strict::default())
     });

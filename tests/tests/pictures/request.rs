@@ -25,7 +25,10 @@ async fn responses() -> [Response<Body>; 2] {
     let store = MemoryBackend::builder()
         .clock(ManualClock::default())
         .build();
-    let layer = ThrottleLayer::new(limits).unwrap().backend(store).unwrap();
+    let layer = ThrottleLayer::builder(limits)
+        .backend(store)
+        .build()
+        .unwrap();
     let app = Router::new().route("/", get(async || "hello")).layer(layer);
     let send = async || {
         let peer = ConnectInfo(SocketAddr::from(([203, 0, 113, 9], 40_000)));

@@ -282,39 +282,38 @@ async fn handle(Extension(trip): Extension<Trip>) -> &'static str {
 }
 
 fn layer(path: Path, mode: Mode, backend: &RedisBackend) -> ThrottleLayer<Witnessed> {
-    let layer = ThrottleLayer::new(path.limits())
-        .expect("limits within bounds")
-        .on_error(mode.rule());
-    let layer = layer.on_decision(|event| {
-        let heard = match (event.outcome, event.degraded()) {
-            (Outcome::Admitted, None) => Event::Admitted,
-            (Outcome::Refused, None) => Event::Refused,
-            (Outcome::Admitted | Outcome::Refused, Some(kind)) => {
-                let local = matches!(event.outcome, Outcome::Admitted);
-                Event::Degraded {
-                    kind,
-                    uncharged: None,
-                    local: Some(local),
+    ThrottleLayer::builder(path.limits())
+        .on_error(mode.rule())
+        .on_decision(|event| {
+            let heard = match (event.outcome, event.degraded()) {
+                (Outcome::Admitted, None) => Event::Admitted,
+                (Outcome::Refused, None) => Event::Refused,
+                (Outcome::Admitted | Outcome::Refused, Some(kind)) => {
+                    let local = matches!(event.outcome, Outcome::Admitted);
+                    Event::Degraded {
+                        kind,
+                        uncharged: None,
+                        local: Some(local),
+                    }
                 }
-            }
-            (Outcome::FailedOpen(error) | Outcome::FailedClosed(error), _) => Event::Degraded {
-                kind: error.kind(),
-                uncharged: Some(error.is_uncharged()),
-                local: None,
-            },
-            other => panic!("the load sends no such request: {other:?}"),
-        };
-        event
-            .parts
-            .extensions
-            .get::<Trip>()
-            .expect("put there before")
-            .0
-            .heard
-            .lock()
-            .push(heard);
-    });
-    layer
+                (Outcome::FailedOpen(error) | Outcome::FailedClosed(error), _) => Event::Degraded {
+                    kind: error.kind(),
+                    uncharged: Some(error.is_uncharged()),
+                    local: None,
+                },
+                other => panic!("the load sends no such request: {other:?}"),
+            };
+            event
+                .parts
+                .extensions
+                .get::<Trip>()
+                .expect("put there before")
+                .0
+                .heard
+                .lock()
+                .push(heard);
+        })
         .backend(Witnessed(backend.clone()))
-        .expect("what happens on errors is said")
+        .build()
+        .expect("limits within bounds, and what happens on errors is said")
 }

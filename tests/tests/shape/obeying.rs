@@ -393,10 +393,13 @@ async fn shape_last_unit_of_a_call_decides_whether_it_fits_after_a_pause() {
 async fn shape_calls_under_way_are_counted_near_the_end_of_a_quota() {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     let window = FixedWindow::new(Rate::new(10, Duration::from_secs(2)));
-    let throttle = ThrottleLayer::new(limit("upstream", window).by(Constant)).unwrap();
+    let throttle = ThrottleLayer::builder(limit("upstream", window).by(Constant))
+        .backend(store)
+        .build()
+        .unwrap();
     let answers =
         service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-    let throttled = throttle.backend(store).unwrap().layer(answers);
+    let throttled = throttle.layer(answers);
     let service = obeying(50).layer(service_fn(move |request| {
         let throttled = throttled.clone();
         async move {

@@ -61,10 +61,11 @@ async fn law_06_pool_of_one_connection_serves_the_app_and_its_limits() {
     let redis = redis.deadline(Duration::from_secs(10)).build().unwrap();
     // A decision that fails would be a 503.
     let per_day = limit("p", FixedWindow::new(Rate::per_day(130))).by(Constant);
-    let layer = ThrottleLayer::new(per_day.on_error(OnError::Closed)).unwrap();
-    let app = Router::new()
-        .route("/", get(visit))
-        .layer(layer.backend(redis.clone()).unwrap());
+    let layer = ThrottleLayer::builder(per_day.on_error(OnError::Closed))
+        .backend(redis.clone())
+        .build()
+        .unwrap();
+    let app = Router::new().route("/", get(visit)).layer(layer);
     let app = app.with_state(pool.clone());
     assert_eq!(hundred(&app).await, 100);
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);

@@ -55,18 +55,17 @@ async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
             budget("tokens", UNITS).cost(9).settled_later(),
         ]);
         let heard = Arc::new(AtomicU64::new(0));
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
-            .on_error(OnError::Closed);
-        let layer = layer
+        let layer = ThrottleLayer::builder(limits)
+            .on_error(OnError::Closed)
             .backend(store.backend.clone())
-            .unwrap()
             .on_settle_error({
                 let heard = Arc::clone(&heard);
                 move |_| {
                     heard.fetch_add(1, Ordering::SeqCst);
                 }
-            });
+            })
+            .build()
+            .unwrap();
         let go = Arc::new(Notify::new());
         let site = Arc::new(Site::with(store, layer, app(&go)).await);
         // The connection is open, and one request has completed.
@@ -135,10 +134,11 @@ async fn charge_of_a_share_is_settled_in_the_share() {
             failures
         };
         let limits = all([failures, budget("tokens", 100).cost(5).settled_later()]);
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
-            .on_error(OnError::local(1));
-        let layer = layer.backend(store.backend.clone()).unwrap();
+        let layer = ThrottleLayer::builder(limits)
+            .on_error(OnError::local(1))
+            .backend(store.backend.clone())
+            .build()
+            .unwrap();
         let handler = |usage: Usage| async move {
             usage.settle("tokens", 5).unwrap();
             StatusCode::BAD_GATEWAY
@@ -161,10 +161,11 @@ async fn charge_of_an_open_limit_is_zero() {
     tokio::task::spawn_blocking(move || server.kill())
         .await
         .unwrap();
-    let layer = ThrottleLayer::new(budget("tokens", 100).cost(5).settled_later())
-        .unwrap()
-        .on_error(OnError::Open);
-    let layer = layer.backend(store.backend.clone()).unwrap();
+    let layer = ThrottleLayer::builder(budget("tokens", 100).cost(5).settled_later())
+        .on_error(OnError::Open)
+        .backend(store.backend.clone())
+        .build()
+        .unwrap();
     let handler = |usage: Usage| async move {
         assert_eq!(usage.taken("tokens"), 0);
         assert!(usage.add("tokens", 1_000).unwrap());
@@ -189,10 +190,10 @@ fn runtime() -> tokio::runtime::Runtime {
 /// A layer that charges an estimate of 9 units until the response ends.
 fn estimating(store: &Store) -> ThrottleLayer<BoxBackend> {
     let limit = budget("tokens", UNITS).cost(9).settled_later();
-    ThrottleLayer::new(limit)
-        .unwrap()
+    ThrottleLayer::builder(limit)
         .on_error(OnError::Closed)
         .backend(store.backend.clone())
+        .build()
         .unwrap()
 }
 

@@ -35,7 +35,11 @@ fn ten(name: &str) -> Limit {
 /// A layer on tokio's clock, for tests that pause it.
 pub(crate) fn paused(limits: impl IntoLimitTree) -> Layer {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-    ThrottleLayer::new(limits).unwrap().backend(store).unwrap()
+    ThrottleLayer::builder(limits)
+        .backend(store)
+        .report_in_response(true)
+        .build()
+        .unwrap()
 }
 
 pub(crate) fn app(layer: &Layer) -> Router {
@@ -109,7 +113,12 @@ async fn charge_queue_takes_no_more_than_can_be_admitted() {
         "{refused:?}"
     );
 
-    let layer = paused(ten("held").wait_up_to(Duration::from_secs(60))).max_waiting(5);
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let layer = ThrottleLayer::builder(ten("held").wait_up_to(Duration::from_secs(60)))
+        .backend(store)
+        .max_waiting(5)
+        .build()
+        .unwrap();
     let app = self::app(&layer);
     let sending: JoinSet<_> = (0..50).map(|user| send(&app, user % 5)).collect();
     let admitted = sending
@@ -356,13 +365,13 @@ async fn charge_queued_request_waits_no_longer_than_each_limit_that_refuses_it()
         second.wait_up_to(1_200 * MS),
         third.wait_up_to(60_000 * MS),
     ]);
-    let patient = app(&ThrottleLayer::new(patient)
-        .unwrap()
+    let patient = app(&ThrottleLayer::builder(patient)
         .backend(store.clone())
+        .build()
         .unwrap());
-    let other = app(&ThrottleLayer::new(all(shared()))
-        .unwrap()
+    let other = app(&ThrottleLayer::builder(all(shared()))
         .backend(store)
+        .build()
         .unwrap());
     assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
     let start = Instant::now();
@@ -380,13 +389,13 @@ async fn charge_queued_request_waits_no_longer_than_each_limit_that_refuses_it()
 async fn turn_taken_by_another_layer(longest: Duration) -> (Response<Body>, Duration) {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     let second = || limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
-    let patient = app(&ThrottleLayer::new(second().wait_up_to(longest))
-        .unwrap()
+    let patient = app(&ThrottleLayer::builder(second().wait_up_to(longest))
         .backend(store.clone())
+        .build()
         .unwrap());
-    let other = app(&ThrottleLayer::new(second())
-        .unwrap()
+    let other = app(&ThrottleLayer::builder(second())
         .backend(store)
+        .build()
         .unwrap());
     let start = Instant::now();
     assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
@@ -757,7 +766,10 @@ async fn law_06_queue_over_redis_admits_the_rate_of_its_limit() {
                 &format!("{}-{rate}-{round}", server.prefix()),
                 Duration::from_secs(5),
             );
-            let layer = ThrottleLayer::new(limit).unwrap().backend(backend).unwrap();
+            let layer = ThrottleLayer::builder(limit)
+                .backend(backend)
+                .build()
+                .unwrap();
             let start = time().await;
             let (callers, mut calling) = Callers::start(20, &tower::Layer::layer(&layer, Hello));
             sleep(Duration::from_secs(2)).await;

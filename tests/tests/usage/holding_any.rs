@@ -43,11 +43,14 @@ async fn charge_request_waits_no_longer_than_its_member_of_an_any_allows() {
         own().wait_up_to(500 * MS),
         one_each("pool", 10_000 * MS).wait_up_to(60_000 * MS),
     ]);
-    let patient = app(&ThrottleLayer::new(patient)
-        .unwrap()
+    let patient = app(&ThrottleLayer::builder(patient)
         .backend(store.clone())
+        .build()
         .unwrap());
-    let other = app(&ThrottleLayer::new(own()).unwrap().backend(store).unwrap());
+    let other = app(&ThrottleLayer::builder(own())
+        .backend(store)
+        .build()
+        .unwrap());
     for _ in 0..2 {
         assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
     }

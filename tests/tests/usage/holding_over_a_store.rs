@@ -190,9 +190,9 @@ type Sending = Pin<Box<dyn Future<Output = Answer> + Send>>;
 impl Site {
     fn new(tells_time: bool, limits: impl IntoLimitTree) -> Self {
         let store = Distant::new(tells_time);
-        let service = ThrottleLayer::new(limits)
-            .unwrap()
+        let service = ThrottleLayer::builder(limits)
             .backend(store.clone())
+            .build()
             .unwrap()
             .layer(Hello);
         Self {
@@ -331,12 +331,11 @@ async fn charge_request_that_learns_late_of_a_long_queue_is_refused_at_once() {
 async fn charge_retry_after_of_a_queued_request_does_not_count_itself() {
     let site = Site::new(false, one_each(1_000 * MS, 2_020 * MS));
     let other =
-        ThrottleLayer::new(limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant))
-            .unwrap();
-    let other = other
-        .backend(site.store.memory.clone())
-        .unwrap()
-        .layer(Hello);
+        ThrottleLayer::builder(limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant))
+            .backend(site.store.memory.clone())
+            .build()
+            .unwrap()
+            .layer(Hello);
     site.admit().await;
     site.store
         .next_answers_take([10, 0, 0, 500].map(|ms| ms * MS));

@@ -217,9 +217,9 @@ async fn admitted(
     fates: Vec<(u64, Fate)>,
 ) -> Result<u64, TestCaseError> {
     let held = limit("held", Gcra::new(Rate::per_second(rate)).burst(burst)).by(Constant);
-    let layer = ThrottleLayer::new(held.wait_up_to(Duration::from_secs(2)))
-        .unwrap()
+    let layer = ThrottleLayer::builder(held.wait_up_to(Duration::from_secs(2)))
         .backend(store.clone())
+        .build()
         .unwrap();
     let (service, start) = (layer.layer(Hello), Instant::now());
     for _ in 0..4 {
@@ -288,8 +288,11 @@ fn law_15_queue_goes_on_beside_a_runtime_that_ends_or_is_not_driven() {
             let mut best = 0;
             for _ in 0..10 {
                 let store = Distant::at(Duration::from_millis(round_trip));
-                let layer = ThrottleLayer::new(per_second(RATE, Duration::from_secs(2))).unwrap();
-                let service = layer.backend(store.clone()).unwrap().layer(Hello);
+                let layer = ThrottleLayer::builder(per_second(RATE, Duration::from_secs(2)))
+                    .backend(store.clone())
+                    .build()
+                    .unwrap();
+                let service = layer.layer(Hello);
                 let runtime = Builder::new_current_thread().enable_time().build().unwrap();
                 for _ in 0..4 {
                     runtime.spawn(call_without_end(service.clone()));

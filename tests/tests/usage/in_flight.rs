@@ -371,9 +371,9 @@ fn hundred_and_one_permit(clock: &Meanwhile) -> ThrottleLayer<MemoryBackend<Mean
             .cost(|parts: &Parts| number(parts, "x-cost")),
         limit("in-flight", InFlight::new(1)).by(Constant),
     ));
-    ThrottleLayer::new(limits)
-        .unwrap()
+    ThrottleLayer::builder(limits)
         .backend(MemoryBackend::builder().clock(clock.clone()).build())
+        .build()
         .unwrap()
 }
 

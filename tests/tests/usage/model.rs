@@ -202,9 +202,9 @@ fn walk<N: Naive>(ops: &[Op]) -> Result<(), TestCaseError> {
         .by(Constant)
         .cost(estimate)
         .settled_later();
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .backend(memory.clone())
+        .build()
         .unwrap();
     let mut service = layer.layer(tower::service_fn(|mut request: Request<()>| {
         let usage = request

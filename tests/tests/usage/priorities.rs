@@ -45,16 +45,18 @@ fn app<B: Backend>(layer: ThrottleLayer<B>) -> Router {
     let router = CLASSES.iter().fold(Router::new(), |router, (class, _)| {
         router.route(&format!("/{class}"), handler())
     });
-    router
-        .route("/other", handler())
-        .layer(layer.report_in_response(true))
+    router.route("/other", handler()).layer(layer)
 }
 
 fn on_clock(limits: impl IntoLimitTree) -> (Router, ManualClock) {
     let clock = ManualClock::default();
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     (
-        app(ThrottleLayer::new(limits).unwrap().backend(store).unwrap()),
+        app(ThrottleLayer::builder(limits)
+            .backend(store)
+            .report_in_response(true)
+            .build()
+            .unwrap()),
         clock,
     )
 }
@@ -240,14 +242,17 @@ async fn limit_without_classes_leaves_nothing_free() {
 async fn request_of_an_unknown_class_is_in_the_lowest_and_warned_of_once() {
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let hook = Arc::clone(&warnings);
-    let layer = ThrottleLayer::new(all((
+    let layer = ThrottleLayer::builder(all((
         smooth(),
         limit("in-flight", InFlight::new(20))
             .by(Constant)
             .priority(CLASSES, class_of),
     )))
+    .report_in_response(true)
+    .on_warning(move |warning| hook.lock().unwrap().push(warning.to_string()))
+    .build()
     .unwrap();
-    let app = app(layer.on_warning(move |warning| hook.lock().unwrap().push(warning.to_string())));
+    let app = app(layer);
     assert_eq!(send(&app, "batch").await.status(), StatusCode::OK);
     assert!(warnings.lock().unwrap().is_empty());
     let (admitted, refused) = exhaust(&app, "other").await;

@@ -33,10 +33,11 @@ pub(crate) struct Site {
 }
 
 pub(crate) fn layer(store: &Store, limits: impl IntoLimitTree) -> ThrottleLayer<BoxBackend> {
-    ThrottleLayer::new(limits)
-        .unwrap()
+    ThrottleLayer::builder(limits)
         .on_error(OnError::Closed)
         .backend(store.backend.clone())
+        .report_in_response(true)
+        .build()
         .unwrap()
 }
 

@@ -53,13 +53,13 @@
 //! a client that is refused comes back later.
 //!
 //! * It is asked about no request that is dropped before the live layer has decided, nor about one
-//!   to which the live layer [does not apply](crate::ThrottleLayer::when). A request that the live
-//!   layer [holds](crate::Limit::wait_up_to) counts from the end of its wait.
+//!   to which the live layer [does not apply](crate::ThrottleBuilder::when). A request that the
+//!   live layer [holds](crate::Limit::wait_up_to) counts from the end of its wait.
 //! * In memory it decides at once. If it has to wait, for a store, for a key or plan that is looked
 //!   up, or for room ([`wait_up_to`](crate::Limit::wait_up_to)), it does so in the background, on
 //!   the tokio runtime. The [settlements](crate::ThrottleLayer::settlements) of the candidate's
 //!   layer count these decisions. As many may be under way as its
-//!   [`max_waiting`](crate::ThrottleLayer::max_waiting) says.
+//!   [`max_waiting`](crate::ThrottleBuilder::max_waiting) says.
 //! * It decides nothing while its store fails: its [`OnError`](crate::OnError) is not used.
 //! * A request without a key that the candidate [requires](crate::OnMissing::Reject) is one that it
 //!   refuses.

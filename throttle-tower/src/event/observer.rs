@@ -4,7 +4,7 @@ use super::activity::Activity;
 use super::layer_info::LayerInfo;
 use super::outcome::Event;
 
-/// Observes what a layer does: see [`ThrottleLayer::observe`](crate::ThrottleLayer::observe).
+/// Observes what a layer does: see [`ThrottleBuilder::observe`](crate::ThrottleBuilder::observe).
 ///
 /// A closure that takes an [`Event`] is an observer, and so is an [`Arc`] of one, which the program
 /// keeps a clone of to read what was observed.
@@ -62,8 +62,9 @@ use super::outcome::Event;
 ///     limit(name, Gcra::new(Rate::per_hour(1)).burst(burst)).by(Constant)
 /// };
 /// let refusals = Arc::new(RefusalCounts::default());
-/// let throttle = ThrottleLayer::new(all([per_hour("few", 2), per_hour("many", 9)]))?
-///     .observe(Arc::clone(&refusals));
+/// let throttle = ThrottleLayer::builder(all([per_hour("few", 2), per_hour("many", 9)]))
+///     .observe(Arc::clone(&refusals))
+///     .build()?;
 /// let service = throttle.layer(service_fn(async |_: Request<()>| {
 ///     Ok::<_, std::convert::Infallible>(Response::new(()))
 /// }));

@@ -6,10 +6,7 @@ use tokio::time::Instant;
 use super::activity::Activity;
 use super::backends::BuiltOn;
 use super::layer_info::LayerInfo;
-#[cfg(all(
-    feature = "rules",
-    any(feature = "metrics", feature = "offenders", feature = "tracing")
-))]
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 use super::observed::Observed;
 use super::observer::Observer;
 use super::outcome::Event;
@@ -24,10 +21,7 @@ pub(crate) trait BuiltInObserver: Any + Send + Sync {
 
     /// The observer of the limits that replace those of this one, beside these observers. `None` if
     /// this one serves for them, too.
-    #[cfg(all(
-        feature = "rules",
-        any(feature = "metrics", feature = "offenders", feature = "tracing")
-    ))]
+    #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
     fn renewed(
         &self,
         former: &Observed,
@@ -118,26 +112,24 @@ impl Observers {
         }
     }
 
-    /// These observers and one more of the program's.
-    pub(crate) fn and(&self, observer: impl Observer, layer: &LayerInfo) -> Self {
-        let observer: Arc<dyn Observer> = Arc::new(observer);
-        let one = Subscription::new(&observer, layer, None);
+    /// These observers and `given` by the program, for a version of a layer's limits.
+    pub(crate) fn and(
+        &self,
+        given: &[Arc<dyn Observer>],
+        layer: &LayerInfo,
+        former: Option<&LayerInfo>,
+    ) -> Self {
+        let subscribe = |observer| Subscription::new(observer, layer, former);
+        let given: Arc<[Subscription]> = given.iter().map(subscribe).collect();
         Self {
             built_in: self.built_in.clone(),
-            given: Some(self.given().cloned().chain([one]).collect()),
+            given: Some(given).filter(|given| !given.is_empty()),
         }
     }
 
-    /// The observers of a layer that was built, or of limits that were replaced.
-    pub(crate) fn built(&self, layer: &LayerInfo, former: Option<&LayerInfo>) -> Self {
-        let built = |own: &Subscription| Subscription::new(&own.given, layer, former);
-        Self {
-            built_in: self.built_in.clone(),
-            given: self
-                .given
-                .as_ref()
-                .map(|all| all.iter().map(built).collect()),
-        }
+    /// The observers that the program gave.
+    pub(crate) fn to_given(&self) -> Vec<Arc<dyn Observer>> {
+        self.given().map(|own| Arc::clone(&own.given)).collect()
     }
 
     /// These observers and one more, which replaces one of the same type.
@@ -148,10 +140,7 @@ impl Observers {
     }
 
     /// The observers of the limits that replace theirs.
-    #[cfg(all(
-        feature = "rules",
-        any(feature = "metrics", feature = "offenders", feature = "tracing")
-    ))]
+    #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
     pub(crate) fn renewed(&self, former: &Observed, of: &Observed) -> Self {
         self.with_built_in(self.built_in().map(|own| {
             own.renewed(former, of, self)

@@ -9,7 +9,7 @@ use super::layer_info::LayerVersion;
 use super::limit_status::{LimitStatus, RequestSet};
 
 /// The outcome of a request, passed to an [`Observer`](crate::Observer) and to the hook of
-/// [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
+/// [`ThrottleBuilder::on_decision`](crate::ThrottleBuilder::on_decision).
 ///
 /// It never prints a key: `Debug` of the keys of [`limits`](Self::limits) leaves out their content.
 /// Policy names and outcomes are bounded, so they can be metric labels;
@@ -27,12 +27,12 @@ use super::limit_status::{LimitStatus, RequestSet};
 /// let refused = Arc::new(AtomicU64::new(0));
 /// let counter = Arc::clone(&refused);
 /// let limits = limit("all", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant);
-/// let throttle = ThrottleLayer::new(limits)?.on_decision(move |event| {
+/// let throttle = ThrottleLayer::builder(limits).on_decision(move |event| {
 ///     if let Outcome::Refused = event.outcome {
 ///         counter.fetch_add(1, Ordering::Relaxed);
 ///         assert_eq!(event.binding().map(|policy| policy.name()), Some("all"));
 ///     }
-/// });
+/// }).build()?;
 /// let service = throttle.layer(service_fn(async |_: Request<()>| {
 ///     Ok::<_, std::convert::Infallible>(Response::new(()))
 /// }));

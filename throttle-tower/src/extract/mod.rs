@@ -17,7 +17,7 @@
 //!
 //! [`Limit::on_missing`](crate::Limit::on_missing) says what happens to requests without a key. By
 //! default they share one budget. A limit that never finds a key
-//! [warns](crate::ThrottleLayer::on_warning).
+//! [warns](crate::ThrottleBuilder::on_warning).
 //!
 //! # What not to key by
 //!

@@ -11,7 +11,7 @@ use super::key_extractor::KeyExtractor;
 /// axum provides it to layers inside its router (feature `axum`). With another router, put a
 /// [`MatchedRoute`] into the request. For gRPC, which has methods and no templates, see
 /// [`Route::grpc`]. Requests that matched no route share the budget `<unmatched>`. If such a
-/// request succeeds, the layer gives a [warning](crate::ThrottleLayer::on_warning).
+/// request succeeds, the layer gives a [warning](crate::ThrottleBuilder::on_warning).
 ///
 /// ```
 /// use throttle_tower::extract::MatchedRoute;

@@ -17,7 +17,7 @@ use super::{draft11, older_drafts, openai, x_ratelimit};
 /// use throttle_tower::{ClientIp, Dialect, Gcra, Rate, ThrottleLayer, limit};
 ///
 /// let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
-/// let throttle = ThrottleLayer::new(per_ip)?.headers("draft-07".parse()?);
+/// let throttle = ThrottleLayer::builder(per_ip).headers("draft-07".parse()?).build()?;
 /// assert_eq!("draft-07".parse::<Dialect>()?, Dialect::Draft07);
 /// assert_eq!(Dialect::default().to_string(), "draft-11");
 ///

@@ -46,7 +46,7 @@ const MAX_MILLIS: u64 = 1_000_000_000_000;
 /// let limits =
 ///     limit("requests", Gcra::new(Rate::per_minute(60))).by(Header::new("authorization"));
 /// let hints = SdkHints::default().give_up_after(Duration::from_secs(30));
-/// let throttle = ThrottleLayer::new(limits)?.sdk_hints(hints);
+/// let throttle = ThrottleLayer::builder(limits).sdk_hints(hints).build()?;
 /// assert!(throttle.openapi().contains("retry-after-ms"));
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```

@@ -119,7 +119,6 @@ impl Limits {
                     }
                 }
             }
-            #[cfg(feature = "rules")]
             Tree::Nothing => (None, None),
             Tree::All(members) => match self.split_members(members, in_any)? {
                 // The set reports one that is empty.

@@ -21,7 +21,6 @@ pub(super) enum Tree {
     Limit(Box<Limit<()>>),
     All(Vec<LimitTree>),
     Any(Vec<LimitTree>, AnyCharge),
-    #[cfg(feature = "rules")]
     Nothing,
 }
 
@@ -75,12 +74,6 @@ pub fn any(members: impl IntoMembers) -> LimitTree {
 }
 
 impl LimitTree {
-    /// No limit, so that every request is admitted.
-    #[cfg(feature = "rules")]
-    pub(crate) fn nothing() -> Self {
-        Self(Tree::Nothing)
-    }
-
     /// Makes an [`any`] charge every member that admits, not only the first. A composition that is
     /// not an [`any`] does not change.
     pub fn charge_every_admitting(mut self) -> Self {
@@ -128,6 +121,13 @@ pub trait IntoLimitTree {
 impl IntoLimitTree for LimitTree {
     fn into_limit_tree(self) -> LimitTree {
         self
+    }
+}
+
+/// No limit: every request is admitted.
+impl IntoLimitTree for () {
+    fn into_limit_tree(self) -> LimitTree {
+        LimitTree(Tree::Nothing)
     }
 }
 

@@ -26,12 +26,6 @@ pub(crate) trait Condition: Any + Send + Sync {
         let _ = parts;
         None
     }
-
-    /// Whether a rule file says it, so that the file that follows replaces it.
-    #[cfg(feature = "rules")]
-    fn is_from_file(&self) -> bool {
-        false
-    }
 }
 
 impl<F: Fn(&Parts) -> bool + Send + Sync + 'static> Condition for F {
@@ -66,8 +60,8 @@ mod tests {
     use crate::extract::from_fn;
     use crate::plans::plans;
     use crate::{
-        Constant, InFlight, LimitReport, OnMissing, Permit, ThrottleLayer, Usage, Warning, all,
-        limit,
+        Constant, InFlight, LimitReport, OnMissing, Permit, ThrottleBuilder, ThrottleLayer, Usage,
+        Warning, all, limit,
     };
 
     /// What was called.
@@ -81,7 +75,7 @@ mod tests {
     }
 
     /// A layer of all kinds of limits, and what they, its hooks and its handler call.
-    fn everything(calls: &Calls) -> ThrottleLayer {
+    fn everything(calls: &Calls) -> ThrottleBuilder {
         let [key, own, cost, lookup, decided, warned] = [(); 6].map(|()| calls.clone());
         let one = || Gcra::new(Rate::per_hour(1)).burst(1);
         let limits = all((
@@ -111,8 +105,8 @@ mod tests {
                 .unknown("free"),
             limit("in-flight", InFlight::new(1)).by(Constant),
         ));
-        let layer = ThrottleLayer::new(limits).unwrap().report_in_response(true);
-        layer
+        ThrottleLayer::builder(limits)
+            .report_in_response(true)
             .on_decision(move |_| decided.count())
             .on_warning(move |_: &Warning| warned.count())
     }
@@ -142,6 +136,7 @@ mod tests {
             condition.count();
             parts.uri.path() != "/health"
         });
+        let layer = layer.build().unwrap();
         for sent in 1..=3 {
             let response = send(&layer, "/health").await;
             assert_eq!(
@@ -167,28 +162,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn last_condition_that_is_set_counts_also_on_another_backend() {
+    async fn last_condition_that_is_set_counts_also_where_it_is_replaced() {
         let one = limit("one", Gcra::new(Rate::per_hour(1)).burst(1)).by(crate::Constant);
-        let layer = ThrottleLayer::new(one)
-            .unwrap()
-            .when(|_: &Parts| true)
-            .when(|_: &Parts| false);
-        let moved = layer
-            .clone()
-            .backend(throttle_core::MemoryBackend::new())
-            .unwrap();
-        for layer in [&layer, &moved, &layer, &moved] {
-            assert_eq!(send(layer, "/").await.status(), StatusCode::OK);
+        let builder = ThrottleLayer::builder(one).when(|_: &Parts| true);
+        let layer = builder.clone().when(|_: &Parts| false).build().unwrap();
+        for _ in 0..4 {
+            assert_eq!(send(&layer, "/").await.status(), StatusCode::OK);
         }
-        let all = moved.when(|_: &Parts| true);
+        layer.replace_with(builder).unwrap();
         let found = StatusCode::INTERNAL_SERVER_ERROR;
         assert_eq!(
-            send(&all, "/").await.status(),
+            send(&layer, "/").await.status(),
             found,
             "nothing was charged before, and now the layer applies"
         );
         assert_eq!(
-            send(&all, "/").await.status(),
+            send(&layer, "/").await.status(),
             StatusCode::TOO_MANY_REQUESTS
         );
     }

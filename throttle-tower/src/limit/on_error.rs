@@ -58,7 +58,7 @@ pub enum OnError {
     /// own that is the whole limit (1/1), and responses carry the share's numbers. Only these
     /// decisions charge the share. So each process admits at most one whole limit per period in
     /// addition to what the store admits. Layers whose limits have the same names use one such
-    /// share if they have the same [`local_store`](crate::ThrottleLayer::local_store).
+    /// share if they have the same [`local_store`](crate::ThrottleBuilder::local_store).
     Open,
     /// The request is refused with 503, because the failure is the server's and not the client's.
     /// This includes a busy store: the limit admits only what the store admits.
@@ -69,7 +69,7 @@ pub enum OnError {
     /// While the store works, its admissions are charged to the share, too. So a client that has
     /// just used up this process's part is not admitted again when the store fails. Give layers
     /// whose limits have the same names the same
-    /// [`local_store`](crate::ThrottleLayer::local_store), so that they use one share.
+    /// [`local_store`](crate::ThrottleBuilder::local_store), so that they use one share.
     Local {
         /// How many processes share the limit. Each process admits 1/n of it, and at least 1 unit.
         /// If the number is too small, the processes together exceed the limit.

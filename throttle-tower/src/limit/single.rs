@@ -408,9 +408,10 @@ impl Limit {
     ///   the store receives it, late by a timer step and a round trip. To make up for this delay,
     ///   give the limit a burst of as many units as its rate admits in about 10 ms.
     /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at
-    ///   most 10,000 ([`max_waiting`](crate::ThrottleLayer::max_waiting)). Otherwise it is refused
-    ///   at once, with a `Retry-After` that includes the requests before it. Whether its turn comes
-    ///   in time is a forecast. In memory the forecast is exact for limits with fixed windows, and
+    ///   most 10,000 ([`max_waiting`](crate::ThrottleBuilder::max_waiting)). Otherwise it is
+    ///   refused at once, with a `Retry-After` that includes the requests before it. Whether its
+    ///   turn comes in time is a forecast. In memory the forecast is exact for limits with fixed
+    ///   windows, and
     ///   for limits whose units return evenly over time, such as [`Gcra`](throttle_core::Gcra),
     ///   with one exception: if a request outside the queue takes the units first, for example
     ///   through another layer on the same backend, the turn comes later than forecast. For sliding

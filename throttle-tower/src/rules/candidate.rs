@@ -4,15 +4,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use throttle_core::MemoryBackend;
 use toml::de::DeTable;
 
 use super::file_value::FileValue;
 use super::form::*;
 use super::problem::RulesError;
 use super::{Rules, file};
-use crate::ThrottleLayer;
-use crate::throttle::{Shared, check_candidate};
+use crate::ThrottleBuilder;
+use crate::throttle::check_candidate;
 
 /// What a file says of its candidate.
 #[derive(Clone)]
@@ -44,8 +43,8 @@ impl Named {
 /// What that file says.
 pub(super) struct Beside {
     rules: Rules,
-    /// Its limits, on no store yet.
-    limits: Arc<Shared<MemoryBackend>>,
+    /// Its layer, on no store yet.
+    builder: ThrottleBuilder,
 }
 
 impl Rules {
@@ -74,19 +73,20 @@ impl Rules {
             );
             return Err(rules.problem(Some(nested.span.clone()), message));
         }
-        let limits = ThrottleLayer::new(rules.tree()).and_then(|layer| {
-            layer.current.with(|shared| check_candidate(shared))?;
-            Ok(rules.document.apply(layer).current.with(Arc::clone))
-        });
-        let limits = limits.map_err(|error| rules.error(&error))?;
-        Ok(Some(Arc::new(Beside { rules, limits })))
+        let builder = rules.document.builder().limits(rules.tree());
+        let checked = builder
+            .clone()
+            .build()
+            .and_then(|layer| check_candidate(&layer.current.now()));
+        checked.map_err(|error| rules.error(&error))?;
+        Ok(Some(Arc::new(Beside { rules, builder })))
     }
 
-    /// The name of the candidate, and its limits.
-    pub(super) fn candidate(&self) -> Option<(&str, &Shared<MemoryBackend>)> {
+    /// The name of the candidate, and its layer on no store yet.
+    pub(super) fn candidate(&self) -> Option<(&str, &ThrottleBuilder)> {
         Some((
             &self.document.candidate.as_ref()?.file,
-            &self.candidate.as_ref()?.limits,
+            &self.candidate.as_ref()?.builder,
         ))
     }
 

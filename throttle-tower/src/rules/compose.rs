@@ -7,7 +7,7 @@ use super::file_value::FileValue;
 use super::form::*;
 use super::names::{did_you_mean, listed};
 use super::problem::{Problems, RulesError};
-use crate::limit::{LimitTree, all, any};
+use crate::limit::{IntoLimitTree, LimitTree, all, any};
 
 /// Most members of an `any`: each is one more way to decide a request.
 pub(super) const MAX_WAYS: usize = 16;
@@ -81,7 +81,7 @@ pub(super) fn compose(
             .map(|(_, tree)| tree)
             .collect::<Option<_>>()?;
         return match trees.len() {
-            0 => Some(LimitTree::nothing()),
+            0 => Some(().into_limit_tree()),
             1 => trees.pop(),
             _ => Some(all(trees)),
         };
@@ -181,6 +181,10 @@ impl Names<'_> {
             );
             return None;
         }
-        Some(self.trees[place].take().unwrap_or_else(LimitTree::nothing))
+        Some(
+            self.trees[place]
+                .take()
+                .unwrap_or_else(|| ().into_limit_tree()),
+        )
     }
 }

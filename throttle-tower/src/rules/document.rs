@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use throttle_core::{Backend, ConfigError, PolicySet};
+use throttle_core::{ConfigError, PolicySet};
 use toml::de::{DeTable, DeValue};
 
 use super::bounds;
@@ -20,10 +20,9 @@ use super::options::DEFAULTS;
 use super::problem::{Problems, RulesError};
 use super::registry::Registry;
 use super::value_text::{Fields, field_name, fields_text, value_text};
-use crate::ThrottleLayer;
+use crate::ThrottleBuilder;
 use crate::client_ip::ClientIp;
-use crate::limit::{Condition, LimitTree};
-use crate::throttle::{Options, ResponseOptions};
+use crate::limit::LimitTree;
 
 /// What a document says.
 #[derive(Clone)]
@@ -40,31 +39,11 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// Sets what the file says about the layer as a whole.
-    pub(super) fn apply<B: Backend>(&self, layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
-        layer.adjusted(|options, responses| {
-            self.settings
-                .replace(&LayerSettings::default(), options, responses);
-            options.when = self.layer_condition();
-        })
-    }
-
-    /// Changes what the `former` file has said about the layer to what this one says. What the
-    /// program has set since stays.
-    pub(super) fn replace(
-        &self,
-        former: &Self,
-        options: &mut Options,
-        responses: &mut ResponseOptions,
-    ) {
-        self.settings.replace(&former.settings, options, responses);
-        if options.when.as_ref().is_none_or(|when| when.is_from_file()) {
-            options.when = self.layer_condition();
-        }
-    }
-
-    fn layer_condition(&self) -> Option<Arc<dyn Condition>> {
-        self.when.clone().map(|when| when as _)
+    /// What the file says of the layer, as the builder of one without limits.
+    pub(super) fn builder(&self) -> ThrottleBuilder {
+        let mut builder = self.settings.builder();
+        builder.settings.when = self.when.clone().map(|when| when as _);
+        builder
     }
 }
 

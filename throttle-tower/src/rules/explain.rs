@@ -5,9 +5,9 @@ use throttle_core::BackendError;
 use throttle_core::backend::{ExceptedKey, Exception};
 
 use super::Rules;
+use super::any_layer::KeyChange;
 use super::handle::Handle;
 use crate::limit::explained::{ExplainedLimit, Explanation, Verdict};
-use crate::throttle::KeyChange;
 
 impl Handle {
     /// Tells what would happen to a request with this head, and charges nothing: which limits apply

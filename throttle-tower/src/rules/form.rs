@@ -25,6 +25,7 @@ pub(super) enum ValueForm {
     Units,
     /// A part of a whole: from one millionth to all but one.
     Part,
+    /// One of these words. An empty rule lists them.
     Words(fn() -> Vec<&'static str>, &'static str),
     /// A list that has an element.
     List(&'static ValueForm, &'static str),
@@ -119,8 +120,13 @@ impl ValueForm {
             Defined(Definition(.., form)) => return form.problem(value),
             Never(message) => (false, *message),
         };
-        let near = || did_you_mean(text.unwrap_or(""), self.words());
-        (!fits).then(|| format!("{rule}{}", near()))
+        (!fits).then(|| {
+            let near = did_you_mean(text.unwrap_or(""), self.words());
+            match rule {
+                "" => format!("it must be one of {}{near}", self.words().join(", ")),
+                _ => format!("{rule}{near}"),
+            }
+        })
     }
 
     /// The words that are among its forms.

@@ -6,14 +6,14 @@ use std::time::SystemTime;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
+use super::any_layer::{AnyLayer, FindLayer};
 use super::change::{Change, tightened};
 use super::problem::RulesError;
 use super::status::Status;
 use super::{Rules, file};
 use crate::lock::lock;
-use crate::throttle::{Follower, Followers, Next};
 
-/// Replaces the rules of layers while requests run, and tells what is in force: see
+/// Replaces the rules of a layer while requests run, and tells what is in force: see
 /// [`Rules::layer`]. Clones are the same handle.
 ///
 /// ```
@@ -37,7 +37,7 @@ use crate::throttle::{Follower, Followers, Next};
 pub struct Handle(Arc<Inner>);
 
 struct Inner {
-    followers: Arc<Followers>,
+    find_layer: Box<FindLayer>,
     /// Held while rules are replaced, so that attempts follow each other.
     replacing: Mutex<()>,
     state: Mutex<State>,
@@ -70,14 +70,14 @@ impl State {
 type Hook = Arc<dyn Fn(Result<&Change, &RulesError>) + Send + Sync>;
 
 impl Handle {
-    pub(super) fn new(rules: Rules, followers: Arc<Followers>) -> Self {
+    pub(super) fn new(rules: Rules, find_layer: Box<FindLayer>) -> Self {
         let (replacing, state, hooks) = (
             Mutex::default(),
             Mutex::new(State::of(rules, 1)),
             Mutex::default(),
         );
         Self(Arc::new(Inner {
-            followers,
+            find_layer,
             replacing,
             state,
             hooks,
@@ -90,7 +90,7 @@ impl Handle {
     ///
     /// It blocks; asynchronous code calls it in `tokio::task::spawn_blocking`.
     ///
-    /// All layers of the rules have the new ones from one instant on. A request is decided by the
+    /// The layer, its clones and its services have the new rules from one instant on. A request is decided by the
     /// rules that it began with, also if it waits for its turn meanwhile, and its charges are
     /// settled by them. Requests that come later do not queue behind those that wait by the former
     /// rules.
@@ -105,8 +105,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, if anything is wrong with what it says, or if a backend refuses
-    /// it. The former rules then stay in force, all of them.
+    /// If the file cannot be read, if anything is wrong with what it says, or if the backend
+    /// refuses it. The former rules then stay in force, all of them.
     pub fn reload(&self) -> Result<Change, RulesError> {
         self.attempt(|rules| match &rules.path {
             Some(path) => file::read(path, &rules.file),
@@ -120,7 +120,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If anything is wrong with what it says, or if a backend refuses it. The former rules then
+    /// If anything is wrong with what it says, or if the backend refuses it. The former rules then
     /// stay in force.
     pub fn replace(&self, text: &str) -> Result<Change, RulesError> {
         self.attempt(|_| Ok(text.to_owned()))
@@ -165,9 +165,9 @@ impl Handle {
         lock(&self.0.hooks).push(Arc::new(hook));
     }
 
-    /// The layer that was made last, of those that are left.
-    pub(super) fn layer(&self) -> Option<Arc<dyn Follower>> {
-        self.0.followers.latest()
+    /// The layer, if it is left.
+    pub(super) fn layer(&self) -> Option<Box<dyn AnyLayer>> {
+        (self.0.find_layer)()
     }
 
     /// The file, if the rules have one.
@@ -210,15 +210,9 @@ impl Handle {
     fn put_in_force(&self, former: &Rules, text: String) -> Result<Change, RulesError> {
         let (file, path) = (Arc::clone(&former.file), former.path.clone());
         let rules = Rules::read(file, path, text.into(), former.registry.clone())?;
-        rules.check_failures(self.0.followers.need_on_error())?;
-        let replaced = self.0.followers.replace(&Next {
-            limits: rules.tree(),
-            adjust: &|options, responses| {
-                rules.document.replace(&former.document, options, responses);
-            },
-            candidate: rules.candidate(),
-        });
-        replaced.map_err(|error| rules.error(&error))?;
+        if let Some(layer) = self.layer() {
+            layer.replace(&rules).map_err(|error| rules.error(&error))?;
+        }
         let mut state = lock(&self.0.state);
         let tightened = tightened(&former.policies(), &rules.policies());
         let change = Change::between(&former.document, &rules.document, state.status.revision + 1);

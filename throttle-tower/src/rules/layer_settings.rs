@@ -5,63 +5,19 @@ use std::time::Duration;
 use super::file_value::FileValue;
 use super::form::*;
 use super::values::DURATION;
-use crate::headers::{Dialect, ResetFormat, SdkHints};
-use crate::throttle::{Jitter, Options, ResponseOptions};
+use crate::headers::{Dialect, SdkHints};
+use crate::{ThrottleBuilder, ThrottleLayer};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LayerSettings {
-    headers: Dialect,
+    headers: Option<Dialect>,
     sdk_hints: Option<SdkHints>,
-    retry_jitter: u8,
-    max_waiting: usize,
-    report_in_response: bool,
-    grpc_refusals: bool,
+    retry_jitter: Option<u8>,
+    max_waiting: Option<usize>,
+    report_in_response: Option<bool>,
+    grpc_refusals: Option<bool>,
     unavailable_retry_after: Option<Duration>,
 }
-
-impl Default for LayerSettings {
-    /// What a layer has of which a file says nothing.
-    fn default() -> Self {
-        let Options {
-            max_waiting,
-            grpc_refusals,
-            unavailable_retry_after,
-            ..
-        } = Options::default();
-        let ResponseOptions {
-            dialect: headers,
-            sdk_hints,
-            report_in_response,
-            ..
-        } = ResponseOptions::default();
-        Self {
-            headers,
-            sdk_hints,
-            retry_jitter: 0,
-            max_waiting,
-            report_in_response,
-            grpc_refusals,
-            unavailable_retry_after,
-        }
-    }
-}
-
-const DIALECTS: [Word<Dialect>; 8] = [
-    ("draft-11", Dialect::Draft11),
-    ("draft-07", Dialect::Draft07),
-    ("draft-06", Dialect::Draft06),
-    ("draft-03", Dialect::Draft03),
-    (
-        "x-ratelimit",
-        Dialect::XRateLimit(ResetFormat::DeltaSeconds),
-    ),
-    (
-        "x-ratelimit-epoch",
-        Dialect::XRateLimit(ResetFormat::EpochSeconds),
-    ),
-    ("openai", Dialect::OpenAi),
-    ("none", Dialect::None),
-];
 
 pub(super) const LAYER: ValueForm = Table(
     "layer",
@@ -72,9 +28,13 @@ pub(super) const LAYER: ValueForm = Table(
             "Which headers tell clients of the limits.",
             Usual("draft-11"),
             Words(
-                || words(&DIALECTS),
-                "it must be one of draft-11, draft-07, draft-06, draft-03, x-ratelimit, \
-                     x-ratelimit-epoch, openai, none",
+                || {
+                    Dialect::ALL
+                        .iter()
+                        .map(|dialect| dialect.as_str())
+                        .collect()
+                },
+                "",
             ),
         ),
         One(
@@ -121,62 +81,48 @@ pub(super) const LAYER: ValueForm = Table(
 
 impl LayerSettings {
     pub(super) fn read(layer: &FileValue<'_>) -> Self {
-        let usual = Self::default();
-        let percent = layer.at("retry-jitter").number();
-        let most = layer.at("max-waiting").number();
-        let hints = layer.at("sdk-hints").duration();
-        let is_on = |name: &str, usual: bool| layer.at(name).flag().unwrap_or(usual);
+        let duration = |name: &str| layer.at(name).duration();
+        let headers = layer.at("headers").text();
         Self {
-            headers: layer.at("headers").word(&DIALECTS).unwrap_or(usual.headers),
-            sdk_hints: hints.map(|longest| SdkHints::default().give_up_after(longest)),
-            retry_jitter: percent.map_or(usual.retry_jitter, |percent| percent as u8),
-            max_waiting: most.map_or(usual.max_waiting, |most| most as usize),
-            report_in_response: is_on("report-in-response", usual.report_in_response),
-            grpc_refusals: is_on("grpc-refusals", usual.grpc_refusals),
-            unavailable_retry_after: layer.at("unavailable-retry-after").duration(),
+            headers: headers.and_then(|word| word.parse().ok()),
+            sdk_hints: duration("sdk-hints")
+                .map(|longest| SdkHints::default().give_up_after(longest)),
+            retry_jitter: layer
+                .at("retry-jitter")
+                .number()
+                .map(|percent| percent as u8),
+            max_waiting: layer.at("max-waiting").number().map(|most| most as usize),
+            report_in_response: layer.at("report-in-response").flag(),
+            grpc_refusals: layer.at("grpc-refusals").flag(),
+            unavailable_retry_after: duration("unavailable-retry-after"),
         }
     }
 
-    /// Changes the options of a layer with the `former` settings to these. An option that the
-    /// program has set to something else stays: the program has the last word.
-    pub(super) fn replace(
-        &self,
-        former: &Self,
-        options: &mut Options,
-        responses: &mut ResponseOptions,
-    ) {
-        replace(&mut responses.dialect, former.headers, self.headers);
-        replace(&mut responses.sdk_hints, former.sdk_hints, self.sdk_hints);
-        replace(
-            &mut responses.report_in_response,
-            former.report_in_response,
-            self.report_in_response,
-        );
-        replace(
-            &mut options.max_waiting,
-            former.max_waiting,
-            self.max_waiting,
-        );
-        replace(
-            &mut options.grpc_refusals,
-            former.grpc_refusals,
-            self.grpc_refusals,
-        );
-        replace(
-            &mut options.unavailable_retry_after,
-            former.unavailable_retry_after,
-            self.unavailable_retry_after,
-        );
-        let percent = options.jitter.as_ref().map_or(0, Jitter::percent);
-        if percent == former.retry_jitter && percent != self.retry_jitter {
-            options.jitter = Jitter::new(self.retry_jitter);
+    /// A layer with these settings and no limit.
+    pub(super) fn builder(&self) -> ThrottleBuilder {
+        let mut builder = ThrottleLayer::builder(());
+        if let Some(dialect) = self.headers {
+            builder = builder.headers(dialect);
         }
-    }
-}
-
-fn replace<T: PartialEq + Copy>(option: &mut T, former: T, new: T) {
-    if *option == former {
-        *option = new;
+        if let Some(hints) = self.sdk_hints {
+            builder = builder.sdk_hints(hints);
+        }
+        if let Some(percent) = self.retry_jitter {
+            builder = builder.retry_jitter(percent);
+        }
+        if let Some(most) = self.max_waiting {
+            builder = builder.max_waiting(most);
+        }
+        if let Some(report) = self.report_in_response {
+            builder = builder.report_in_response(report);
+        }
+        if let Some(on) = self.grpc_refusals {
+            builder = builder.grpc_refusals(on);
+        }
+        if let Some(wait) = self.unavailable_retry_after {
+            builder = builder.unavailable_retry_after(wait);
+        }
+        builder
     }
 }
 
@@ -199,51 +145,32 @@ mod tests {
             100\nmax-waiting = 0\nreport-in-response = false\ngrpc-refusals = \
             false\nunavailable-retry-after = \"2s\"";
         let settings = LayerSettings {
-            headers: Dialect::None,
+            headers: Some(Dialect::None),
             sdk_hints: Some(SdkHints::default().give_up_after(Duration::from_secs(30))),
-            retry_jitter: 100,
-            max_waiting: 0,
-            report_in_response: false,
-            grpc_refusals: false,
+            retry_jitter: Some(100),
+            max_waiting: Some(0),
+            report_in_response: Some(false),
+            grpc_refusals: Some(false),
             unavailable_retry_after: Some(Duration::from_secs(2)),
         };
         assert_eq!(read(text), Ok(settings));
         assert_eq!(read(""), Ok(LayerSettings::default()));
-        for (name, dialect) in DIALECTS {
-            let settings = read(&format!("[layer]\nheaders = \"{name}\""));
-            assert_eq!(settings.map(|settings| settings.headers), Ok(dialect));
+        for dialect in Dialect::ALL {
+            let settings = read(&format!("[layer]\nheaders = \"{dialect}\""));
+            assert_eq!(
+                settings.map(|settings| settings.headers),
+                Ok(Some(*dialect))
+            );
         }
     }
 
     #[test]
-    fn each_dialect_has_the_name_that_is_documented() {
-        for (name, expected) in [
-            ("draft-11", Dialect::Draft11),
-            ("draft-07", Dialect::Draft07),
-            ("draft-06", Dialect::Draft06),
-            ("draft-03", Dialect::Draft03),
-            (
-                "x-ratelimit",
-                Dialect::XRateLimit(ResetFormat::DeltaSeconds),
-            ),
-            (
-                "x-ratelimit-epoch",
-                Dialect::XRateLimit(ResetFormat::EpochSeconds),
-            ),
-            ("openai", Dialect::OpenAi),
-            ("none", Dialect::None),
-        ] {
-            let settings = read(&format!("layer = {{ headers = \"{name}\" }}"));
-            let expected = LayerSettings {
-                headers: expected,
-                ..LayerSettings::default()
-            };
-            assert_eq!(settings, Ok(expected), "{name}");
-        }
+    fn names_of_settings_may_be_written_with_underscores() {
         let text = "[layer]\nreport_in_response = true\nmax_waiting = 7\nretry_jitter = 0";
         let expected = LayerSettings {
-            max_waiting: 7,
-            report_in_response: true,
+            max_waiting: Some(7),
+            report_in_response: Some(true),
+            retry_jitter: Some(0),
             ..LayerSettings::default()
         };
         assert_eq!(read(text), Ok(expected));
@@ -280,56 +207,6 @@ mod tests {
         ] {
             let problems = read(&format!("layer = {value}")).unwrap_err();
             assert!(problems.contains(problem), "{value}: {problems}");
-        }
-    }
-
-    /// Each row sets five options from one number: the jitter in percent, the longest queue,
-    /// reports (on above 0), gRPC refusals (on at 0) and the wait of a 503 in seconds (none at 0).
-    /// Columns: what the layer has, what the former file said, what the new file says, and the
-    /// result. A value that differs from the former file's is the program's own.
-    #[test]
-    fn option_follows_the_file_unless_the_program_has_set_it() {
-        let seconds = |percent: u8| (percent > 0).then(|| Duration::from_secs(percent.into()));
-        let settings = |percent: Option<u8>| LayerSettings {
-            retry_jitter: percent.unwrap_or(0),
-            max_waiting: percent.map_or(10_000, usize::from),
-            report_in_response: percent.is_some_and(|percent| percent > 0),
-            grpc_refusals: percent.is_none_or(|percent| percent == 0),
-            unavailable_retry_after: percent.and_then(seconds),
-            ..LayerSettings::default()
-        };
-        for (option, former, new, percent, most, reports) in [
-            (20, Some(20), Some(40), 40, 40, true),
-            (20, Some(20), None, 0, 10_000, false),
-            (20, Some(20), Some(0), 0, 0, false),
-            (50, Some(20), Some(40), 50, 50, true),
-            (1, Some(1), Some(2), 2, 2, true),
-            (0, Some(20), Some(40), 0, 0, false),
-        ] {
-            let (mut options, mut responses) = (Options::default(), ResponseOptions::default());
-            options.jitter = Jitter::new(option);
-            options.max_waiting = usize::from(option);
-            options.grpc_refusals = option == 0;
-            options.unavailable_retry_after = seconds(option);
-            responses.report_in_response = option > 0;
-            settings(new).replace(&settings(former), &mut options, &mut responses);
-            let jitter = options.jitter.as_ref().map_or(0, Jitter::percent);
-            let shown = (
-                jitter,
-                options.max_waiting,
-                responses.report_in_response,
-                options.grpc_refusals,
-            );
-            assert_eq!(
-                shown,
-                (percent, most, reports, !reports),
-                "{option}: {former:?}, then {new:?}"
-            );
-            assert_eq!(
-                options.unavailable_retry_after,
-                seconds(percent),
-                "{option}: {former:?}, then {new:?}"
-            );
         }
     }
 }

@@ -271,10 +271,6 @@
 //!   another key prefix.
 //! * While its file is missing or wrong, a file that names it is refused. `watch` reads both again
 //!   when one changes.
-//! * It is made for each layer when the rules are, or by the reload that brings it. So clones that
-//!   have other options by then count apart, and a layer that is moved to another
-//!   [backend](crate::ThrottleLayer::backend) keeps its candidate where it is until the next
-//!   reload.
 //!
 //! # The client's address
 //!
@@ -292,13 +288,13 @@
 //! |---|---|
 //! | `on-error`, `on-missing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"openai"`, `"none"`: see [`Dialect`](crate::Dialect) |
-//! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](ThrottleLayer::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
-//! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleLayer`] |
+//! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](ThrottleBuilder::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
+//! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleBuilder`] |
 //!
 //! `when` at the top of the file, before the first section, is for the whole layer: a registered
 //! condition, or what else [a limit's `when`](#limits) may be. Requests for which it does not hold
-//! [pass untouched](ThrottleLayer::when), for example `when = { not = "internal" }`. A `when` that
-//! the program sets on the layer goes before the file's.
+//! [pass untouched](ThrottleBuilder::when), for example `when = { not = "internal" }`. A `when` that
+//! the [program sets](Rules::layer_with) goes before the file's.
 
 #[cfg(feature = "admin")]
 mod admin;
@@ -307,6 +303,7 @@ mod admin_keys;
 #[cfg(feature = "admin")]
 mod admin_request;
 mod algorithm;
+mod any_layer;
 mod bounds;
 mod candidate;
 mod change;
@@ -320,7 +317,7 @@ mod entry;
 mod explain;
 mod file;
 mod file_value;
-pub(crate) mod followers;
+mod followers;
 mod form;
 mod handle;
 mod key;
@@ -347,6 +344,7 @@ use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError, Policy};
 
+use self::any_layer::find_layer;
 use self::candidate::Beside;
 pub use self::change::{Change, ChangedField};
 use self::document::Document;
@@ -360,10 +358,10 @@ pub use self::status::Status;
 pub use self::watch::Watch;
 pub use throttle_core::backend::{ExceptedKey, Exception, Treatment};
 
-use crate::ThrottleLayer;
 use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
 pub use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
+use crate::{ThrottleBuilder, ThrottleLayer};
 
 /// The JSON Schema of the format: with it, [editors](self#in-an-editor) complete and check a file.
 ///
@@ -489,44 +487,66 @@ impl Rules {
     }
 
     /// Makes a layer that enforces the limits on a backend, and a handle that replaces them while
-    /// requests run. Clones of the layer follow the handle, also those with other options or
-    /// another backend. What the program sets on the layer to something else than the file says of
-    /// the layer stays when the file changes.
+    /// requests run, in the layer, its clones and its services. For a layer with settings or
+    /// observers of the program, see [`layer_with`](Self::layer_with).
     ///
-    /// A program that never replaces its limits can drop the handle. A handle keeps neither a layer
-    /// nor a backend.
+    /// A program that never replaces its limits can drop the handle. A handle keeps neither the
+    /// layer nor its backend.
     ///
     /// # Errors
     ///
     /// If the backend can fail and a limit has no `on-error`, or if the backend refuses a limit.
     pub fn layer<B: Backend>(&self, backend: B) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
-        self.check_failures(backend.can_fail())?;
-        let layer = ThrottleLayer::new(self.tree()).map(|layer| self.document.apply(layer));
-        let layer = layer.and_then(|layer| {
-            let layer = layer.backend(backend)?;
-            let observers = layer
-                .current
-                .with(|shared| beside(shared, self.candidate()))?;
-            Ok(layer.with_options(|options| options.observers = observers))
-        });
-        let layer = layer.map_err(|error| self.error(&error))?;
-        let followers = Arc::default();
-        Ok((
-            layer.following(&followers),
-            Handle::new(self.clone(), followers),
-        ))
+        self.layer_with(ThrottleLayer::builder(()).backend(backend))
     }
 
+    /// Makes what [`layer`](Self::layer) makes, with what the program sets: its backend, its
+    /// observers and its settings. What the program sets goes before what the file says of the
+    /// layer, now and when the file changes. The limits are those of the file, whatever limits the
+    /// builder has.
+    ///
+    /// ```
+    /// use throttle_tower::rules::{Registry, Rules};
+    /// use throttle_tower::{Dialect, ThrottleLayer};
+    ///
+    /// let text = "version = 1\nlimit = []\n[layer]\nheaders = \"none\"\nretry-jitter = 20";
+    /// let rules = Rules::from_str("throttle.toml", text, Registry::new())?;
+    /// // With these headers and the jitter of the file.
+    /// let program = ThrottleLayer::builder(()).headers(Dialect::Draft07);
+    /// let (throttle, handle) = rules.layer_with(program)?;
+    /// # let _ = (throttle, handle);
+    /// # Ok::<(), throttle_tower::rules::RulesError>(())
+    /// ```
+    ///
     /// # Errors
     ///
-    /// If a backend can fail, and a limit does not say what happens then.
-    fn check_failures(&self, can_fail: bool) -> Result<(), RulesError> {
+    /// If the backend can fail and neither a limit nor the program says what happens then, or if
+    /// the backend refuses a limit.
+    pub fn layer_with<B: Backend>(
+        &self,
+        program: ThrottleBuilder<B>,
+    ) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
+        let builder = program.clone().or(self.document.builder());
+        let layer = builder.limits(self.tree()).build();
+        let layer = layer.and_then(|layer| {
+            layer.changed(|shared| {
+                shared.options.observers = beside(shared, self.candidate())?;
+                Ok(())
+            })
+        });
+        let layer = layer.map_err(|error| self.error(&error))?;
+        let find_layer = find_layer(&layer, program);
+        Ok((layer, Handle::new(self.clone(), find_layer)))
+    }
+
+    /// The limits that do not say what happens while a store fails.
+    fn without_on_error(&self) -> RulesError {
         let problems = Problems::default();
         for limit in self
             .document
             .limits
             .iter()
-            .filter(|limit| can_fail && limit.needs_on_error)
+            .filter(|limit| limit.needs_on_error)
         {
             let message = format!(
                 "{}: on-error is missing: the backend can fail, and there is no silent default; \
@@ -537,11 +557,14 @@ impl Rules {
             );
             problems.add(Some(limit.span.clone()), message);
         }
-        problems.into_result(&self.file, &self.text)
+        problems.into_error(&self.file, &self.text)
     }
 
     /// An error of a layer, at the limit or the candidate that it is about.
     fn error(&self, error: &ConfigError) -> RulesError {
+        if error.field() == "on_error" {
+            return self.without_on_error();
+        }
         let limit = self
             .document
             .limits

@@ -198,17 +198,6 @@ impl Problems {
         !self.found.borrow().is_empty()
     }
 
-    /// # Errors
-    ///
-    /// If there are any.
-    pub(super) fn into_result(self, file: &Arc<str>, text: &str) -> Result<(), RulesError> {
-        if self.are_there() {
-            Err(self.into_error(file, text))
-        } else {
-            Ok(())
-        }
-    }
-
     /// All of them. There is at least one.
     pub(super) fn into_error(self, file: &Arc<str>, text: &str) -> RulesError {
         let mut found = self.found.into_inner();
@@ -380,7 +369,7 @@ mod tests {
         problems.add(Some(0..1), "here");
         problems.add(None, "somewhere");
         assert!(problems.are_there());
-        let error = problems.into_result(&"f".into(), "a").unwrap_err();
+        let error = problems.into_error(&"f".into(), "a");
         let messages: Vec<_> = error.problems().iter().map(Problem::message).collect();
         assert_eq!(messages, ["somewhere", "here"]);
         assert_eq!(
@@ -391,7 +380,6 @@ mod tests {
             error.to_string(),
             "f: somewhere\nf:1:1: here\n  |\n1 | a\n  | ^"
         );
-        assert_eq!(Problems::default().into_result(&"f".into(), ""), Ok(()));
     }
 
     #[test]

@@ -171,8 +171,8 @@ impl Announced {
         }
     }
 
-    pub(super) fn set_share(&mut self, share: Option<&PolicySet>) {
-        self.share = share.map(|share| share.policies().into());
+    pub(super) fn set_share(&mut self, share: &PolicySet) {
+        self.share = Some(share.policies().into());
     }
 
     /// The same for a request with parameters of its own or in classes with a reserve. Where this

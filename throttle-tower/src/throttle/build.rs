@@ -5,6 +5,7 @@ use std::sync::Arc;
 use throttle_core::{Backend, ConfigError, Policy, PolicySet};
 
 use super::announced::Announced;
+use super::builder::ThrottleBuilder;
 use super::local_shares::Shares;
 use super::narrowed::Narrowed;
 use super::optional_steps::OptionalSteps;
@@ -14,53 +15,72 @@ use super::report_built::report_built;
 use super::response_options::ResponseOptions;
 use super::shared::Shared;
 use crate::candidate::Candidates;
-use crate::event::{BuiltOn, LayerVersion, LimitInfo};
-use crate::limit::{Applied, Audit, OnError, check_refuses};
+use crate::event::{BuiltOn, LayerVersion, LimitInfo, Observers};
+use crate::limit::{Applied, Audit, Compiled, OnError, check_refuses};
 
-/// # Errors
-///
-/// If the limits cannot be enforced on this backend.
-pub(super) fn build<B: Backend>(
-    backend: B,
-    set: PolicySet,
-    applied: Arc<[Applied]>,
-    permits: Arc<Permits>,
-    settings: (Options, ResponseOptions),
-) -> Result<Shared<B>, ConfigError> {
-    settings
-        .0
-        .observers
-        .find()
-        .map_or(Ok(()), |candidates: &Candidates| candidates.check(&backend))?;
-    let built_on = BuiltOn::new(backend.clone());
-    let mut shared = unshared((backend, built_on), set, applied, permits, settings)?;
-    make_share(&mut shared)?;
-    report_built(&mut shared, None);
-    Ok(shared)
+/// What a version of a layer's limits is built from, beside its builder.
+pub(super) enum Origin<'a, B: Backend> {
+    /// A layer of its own.
+    New,
+    /// A layer with the settings of another one: they count together what runs in the background,
+    /// and have one share of a store.
+    Template(&'a Shared<B>),
+    /// The version that it replaces: permits and warnings count on, too.
+    Former(&'a Shared<B>),
 }
 
-/// The same limits and settings on another backend.
+/// Builds a version of a layer's limits. When nothing can fail any more, its observers learn of it.
+/// `built_in` are the observers that are not the builder's.
 ///
 /// # Errors
 ///
-/// If the limits cannot be enforced on it.
-pub(crate) fn build_on<B: Backend, C: Backend>(
-    backend: C,
-    own: &Shared<B>,
-) -> Result<Shared<C>, ConfigError> {
-    let set = B::set(&own.prepared).clone();
-    let (applied, permits) = (Arc::clone(&own.applied), Arc::clone(&own.permits));
-    build(
+/// If the limits cannot be enforced on the builder's backend.
+pub(super) fn build<B: Backend>(
+    builder: ThrottleBuilder<B>,
+    origin: &Origin<'_, B>,
+    built_in: &Observers,
+) -> Result<Shared<B>, ConfigError> {
+    let ThrottleBuilder {
+        limits,
         backend,
+        observers,
+        settings,
+    } = builder;
+    let Compiled {
         set,
         applied,
         permits,
-        (own.options.clone(), own.announced.options.clone()),
-    )
+    } = limits.compile()?;
+    let (template, former) = match origin {
+        Origin::New => (None, None),
+        Origin::Template(shared) => (Some(*shared), None),
+        Origin::Former(shared) => (Some(*shared), Some(*shared)),
+    };
+    let permits = match former {
+        Some(former) => former.permits.replaced_by(permits),
+        None => Permits::new(permits),
+    };
+    let watch = former.map(|former| &former.announced.options.watch);
+    let responses = ResponseOptions::new(&settings, watch);
+    let options = Options::new(settings, template.map(|template| &template.options));
+    built_in
+        .find()
+        .map_or(Ok(()), |candidates: &Candidates| candidates.check(&backend))?;
+    let built_on = BuiltOn::new(backend.clone());
+    let mut shared = unshared(
+        (backend, built_on),
+        set,
+        applied,
+        Arc::new(permits),
+        (options, responses),
+    )?;
+    make_share(&mut shared)?;
+    report_built(&mut shared, former, built_in, &observers);
+    Ok(shared)
 }
 
 /// A layer without shares, which no observer knows yet.
-pub(crate) fn unshared<B: Backend>(
+pub(super) fn unshared<B: Backend>(
     (backend, built_on): (B, Arc<BuiltOn>),
     set: PolicySet,
     applied: Arc<[Applied]>,
@@ -123,27 +143,19 @@ const SHARED_BY_A_BATCH: usize = 32;
 ///
 /// # Errors
 ///
-/// If the store for shares cannot hold them. Then there are none.
-pub(crate) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), ConfigError> {
-    let (share, result) = match new_share(shared) {
-        Ok(share) => (share, Ok(())),
-        Err(error) => (None, Err(error)),
-    };
-    shared.share = share;
-    Arc::make_mut(&mut shared.announced).set_share(shared.share.as_ref().map(Shares::set));
-    result
-}
-
-fn new_share<B: Backend>(shared: &Shared<B>) -> Result<Option<Shares>, ConfigError> {
+/// If the store for shares cannot hold them.
+pub(super) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), ConfigError> {
     if !shared.backend.can_fail() {
-        return Ok(None);
+        return Ok(());
     }
     let on_error = |policy: usize| shared.options.on_error_of(shared.applied.get(policy)?);
-    Shares::new(
-        &shared.options.local_store.clone().unwrap_or_default(),
-        B::set(&shared.prepared),
-        &on_error,
-    )
+    let store = shared.options.local_store.clone().unwrap_or_default();
+    shared.share = Shares::new(&store, B::set(&shared.prepared), &on_error)?;
+    if let Some(share) = &shared.share {
+        Arc::make_mut(&mut shared.announced).set_share(share.set());
+        shared.options.local_store = Some(store);
+    }
+    Ok(())
 }
 
 /// # Errors
@@ -165,7 +177,7 @@ fn check<B: Backend>(
                             processes share it, \
                             .on_error(OnError::Open) to admit requests, or \
                             .on_error(OnError::Closed) to answer \
-                            503, to the limit, or to the layer before .backend(…)";
+                            503, to the limit, or to the layer's builder";
                 return Err(ConfigError::new("on_error", "not set", rule).in_policy(policy.name()));
             }
             Some(OnError::Local { processes: 0 }) => {

@@ -36,19 +36,19 @@ impl<B: Backend> ThrottleLayer<B> {
     ) -> Result<Self, ConfigError> {
         let name = name.into();
         layer.current.with(|shared| check_candidate(shared))?;
-        let mut all: Candidates = self
-            .current
-            .with(|shared| shared.options.observers.find().cloned())
-            .unwrap_or_default();
-        let trial = Arc::new(layer.current);
-        all.add(Candidate {
-            name: name.into(),
-            counts: Arc::default(),
-            trial,
-            is_of_rules: false,
-        })?;
-        self.current.with(|shared| all.check(&shared.backend))?;
-        Ok(self.with_options(|options| options.observers = options.observers.with(all)))
+        let trial = Arc::new(layer);
+        self.changed(|shared| {
+            let mut all: Candidates = shared.options.observers.find().cloned().unwrap_or_default();
+            all.add(Candidate {
+                name: name.into(),
+                counts: Arc::default(),
+                trial,
+                is_of_rules: false,
+            })?;
+            all.check(&shared.backend)?;
+            shared.options.observers = shared.options.observers.with(all);
+            Ok(())
+        })
     }
 
     /// Returns what the [candidate](Self::candidate) of this name would have done so far, for all

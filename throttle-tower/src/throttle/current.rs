@@ -1,80 +1,104 @@
-//! What a layer decides by now: always the same, or what its rule file says at the moment.
+//! The version of its limits that a layer enforces now, and how services follow when it is
+//! replaced.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use throttle_core::Backend;
+use throttle_core::{Backend, ConfigError};
 
-#[cfg(feature = "rules")]
-use super::followed::Live;
 use super::shared::Shared;
+use crate::lock::lock;
 
-pub(crate) enum Current<B: Backend> {
-    Fixed(Arc<Shared<B>>),
-    #[cfg(feature = "rules")]
-    Live(Arc<Live<B>>),
+/// What a layer, its clones and its services have in common. A version does not point here, so the
+/// last of them frees the backend.
+pub(crate) struct Live<B: Backend> {
+    /// How often the version was replaced. It changes while `version` is locked for writing.
+    number: AtomicU64,
+    version: RwLock<Arc<Shared<B>>>,
+    /// Held while a version is built, so that replacements follow each other.
+    replacing: Mutex<()>,
+}
+
+impl<B: Backend> Live<B> {
+    pub(super) fn new(version: Shared<B>) -> Arc<Self> {
+        Arc::new(Self {
+            number: AtomicU64::new(0),
+            version: RwLock::new(Arc::new(version)),
+            replacing: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Arc<Shared<B>> {
+        Arc::clone(&self.version.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Calls `read` with the version that is enforced now.
+    pub(crate) fn with<R>(&self, read: impl FnOnce(&Arc<Shared<B>>) -> R) -> R {
+        read(&self.now())
+    }
+
+    /// Enforces what `build` makes of the present version.
+    ///
+    /// # Errors
+    ///
+    /// If `build` fails. The present version then stays.
+    pub(crate) fn replace(
+        &self,
+        build: impl FnOnce(&Shared<B>) -> Result<Shared<B>, ConfigError>,
+    ) -> Result<(), ConfigError> {
+        let _replacing = lock(&self.replacing);
+        let next = Arc::new(build(&self.now())?);
+        let mut version = self.version.write().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::replace(&mut *version, next);
+        self.number.fetch_add(1, Ordering::Release);
+        drop(version);
+        // No longer locked: the last requests of a version may be gone, and its end may take time.
+        drop(former);
+        Ok(())
+    }
+}
+
+/// The version that a service enforced last, and where it finds the present one.
+///
+/// A request compares two numbers. axum calls clones of a service that is never called itself: that
+/// one keeps the version that it was made with (one, however often the limits are replaced), and
+/// each of its clones takes the present version from the lock.
+pub(super) struct Current<B: Backend> {
+    version: Arc<Shared<B>>,
+    number: u64,
+    live: Arc<Live<B>>,
 }
 
 impl<B: Backend> Current<B> {
-    pub(crate) fn fixed(shared: Shared<B>) -> Self {
-        Self::Fixed(Arc::new(shared))
-    }
-
-    /// Calls `read` with what the layer decides by now. A request reads it once, and keeps to it
-    /// until its response.
-    #[inline(always)]
-    pub(crate) fn with<R>(&self, read: impl FnOnce(&Arc<Shared<B>>) -> R) -> R {
-        #[cfg(feature = "rules")]
-        let now;
-        let shared = match self {
-            Self::Fixed(shared) => shared,
-            #[cfg(feature = "rules")]
-            Self::Live(live) => {
-                now = live.now();
-                &now
-            }
-        };
-        read(shared)
-    }
-
-    /// The same limits with other settings, for a layer that has them to itself.
-    #[must_use]
-    pub(super) fn changed(self, change: impl FnOnce(&mut Shared<B>)) -> Self {
-        match self {
-            Self::Fixed(mut shared) => {
-                let shared_alone = Arc::make_mut(&mut shared);
-                change(shared_alone);
-                // What was made for requests so far has the former settings.
-                shared_alone.narrowed = shared_alone.narrowed.clone();
-                Self::Fixed(shared)
-            }
-            #[cfg(feature = "rules")]
-            Self::Live(live) => Self::Live(live.fork(|shared| {
-                let mut shared = shared.clone();
-                change(&mut shared);
-                shared
-            })),
+    pub(super) fn new(live: &Arc<Live<B>>) -> Self {
+        let version = live.version.read().unwrap_or_else(PoisonError::into_inner);
+        Self {
+            version: Arc::clone(&version),
+            number: live.number.load(Ordering::Acquire),
+            live: Arc::clone(live),
         }
     }
 
-    /// The same limits on another backend.
-    pub(super) fn moved<C: Backend, E>(
-        self,
-        build: impl FnOnce(&Shared<B>) -> Result<Shared<C>, E>,
-    ) -> Result<Current<C>, E> {
-        match self {
-            Self::Fixed(shared) => build(&shared).map(Current::fixed),
-            #[cfg(feature = "rules")]
-            Self::Live(live) => live.try_fork(build).map(Current::Live),
+    /// The present version. A request reads it once, and keeps to it until its response.
+    #[inline]
+    pub(super) fn now(&mut self) -> &Arc<Shared<B>> {
+        if self.number != self.live.number.load(Ordering::Acquire) {
+            *self = Self::new(&self.live);
         }
+        &self.version
+    }
+
+    pub(super) fn live(&self) -> &Arc<Live<B>> {
+        &self.live
     }
 }
 
 impl<B: Backend> Clone for Current<B> {
     fn clone(&self) -> Self {
-        match self {
-            Self::Fixed(shared) => Self::Fixed(Arc::clone(shared)),
-            #[cfg(feature = "rules")]
-            Self::Live(live) => Self::Live(Arc::clone(live)),
+        Self {
+            version: Arc::clone(&self.version),
+            number: self.number,
+            live: Arc::clone(&self.live),
         }
     }
 }

@@ -220,7 +220,7 @@ mod tests {
                 .unwrap();
             std::future::ready(response)
         };
-        let layer = |limits| ThrottleLayer::new(limits).unwrap();
+        let layer = |limits| ThrottleLayer::builder(limits);
         let layers = [
             layer(one().by(Constant)),
             layer(waited.clone()),
@@ -232,7 +232,7 @@ mod tests {
             let inner = service_fn(|_: Request<()>| {
                 std::future::poll_fn(|_| Poll::Ready(Ok::<_, Infallible>(Response::new(()))))
             });
-            let mut throttle = throttle.layer(inner);
+            let mut throttle = throttle.build().unwrap().layer(inner);
             for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
                 let mut future = Box::pin(throttle.call(Request::new(())));
                 assert_eq!(format!("{future:?}"), "ResponseFuture");

@@ -14,7 +14,7 @@ use crate::time::wall_micros;
 /// several throttles are stacked, a handler finds the report of the innermost one.
 ///
 /// A refusal carries it in its extensions too, for outer layers, and with
-/// [`report_in_response`](crate::ThrottleLayer::report_in_response) every response does. The
+/// [`report_in_response`](crate::ThrottleBuilder::report_in_response) every response does. The
 /// response has the report of the throttle that refused the request; if none did, that of the
 /// innermost one. The response to a request that was refused without a decision (a limit was
 /// [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has none.
@@ -37,7 +37,7 @@ use crate::time::wall_micros;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limits = limit("all", Gcra::new(Rate::per_hour(5)).burst(5)).by(Constant);
-/// let throttle = ThrottleLayer::new(limits)?.report_in_response(true);
+/// let throttle = ThrottleLayer::builder(limits).report_in_response(true).build()?;
 /// let service = throttle.layer(service_fn(async |request: Request<()>| {
 ///     let report: &LimitReport = request.extensions().get().expect("the layer inserts it");
 ///     Ok::<_, std::convert::Infallible>(Response::new(format!(
@@ -321,10 +321,12 @@ mod tests {
 
     #[tokio::test]
     async fn instants_in_headers_are_those_of_the_wall_clock() {
-        let layer =
-            ThrottleLayer::new(limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant))
-                .unwrap();
-        let layer = layer.headers(Dialect::XRateLimit(ResetFormat::EpochSeconds));
+        let layer = ThrottleLayer::builder(
+            limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant),
+        )
+        .headers(Dialect::XRateLimit(ResetFormat::EpochSeconds))
+        .build()
+        .unwrap();
         let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
         for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
             let response = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
@@ -346,7 +348,10 @@ mod tests {
     async fn class_is_that_of_the_policy_of_the_name() {
         let of = |name| limit(name, Gcra::new(Rate::per_minute(9))).by(Constant);
         let limits = all([of("p").priority([("low", 0)], |_: &Parts| "low"), of("q")]);
-        let layer = ThrottleLayer::new(limits).unwrap().report_in_response(true);
+        let layer = ThrottleLayer::builder(limits)
+            .report_in_response(true)
+            .build()
+            .unwrap();
         let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
         let response = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
         let report: &LimitReport = response.extensions().get().unwrap();

@@ -23,7 +23,6 @@ pub(crate) struct Shares {
     /// Whether a limit is local, so that its share is kept warm. Only its own decisions charge the
     /// share of an open limit.
     is_warm: bool,
-    store: LocalStore,
 }
 
 /// The rule of the limit at each place.
@@ -54,13 +53,7 @@ impl Shares {
             local: store.share(set, &local)?,
             busy: store.share(set, &busy)?,
             is_warm,
-            store: store.clone(),
         }))
-    }
-
-    /// Where the shares are kept.
-    pub(crate) fn store(&self) -> &LocalStore {
-        &self.store
     }
 
     /// The set, each policy with the parameters of its share.

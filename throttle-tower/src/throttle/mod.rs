@@ -1,20 +1,22 @@
 //! The middleware that refuses: its layer, its service and its future; and in [`steps`] what
 //! happens to a request.
 //!
-//! What a user sets is in `options`, what responses say about the policies in `announced`, and what
-//! clones of a layer share in `shared`. Where a rule file replaces the limits, a request finds them
-//! through `followed`. `status` looks at what is left, for clients that ask.
+//! What a user sets is in `builder` and `options`, what responses say about the policies in `announced`, and what
+//! clones of a layer share in `shared`. Where the limits are replaced, a request finds them through
+//! `current`. `status` looks at what is left, for clients that ask.
 
 // Before the others that add methods to the layer: docs list methods in the order of modules.
 mod layer;
 
+// The setters of a layer follow it.
+mod builder;
+
 mod announced;
 mod body;
 mod build;
+mod builder_settings;
 mod candidates;
 mod current;
-#[cfg(feature = "rules")]
-mod followed;
 mod forecast;
 mod future;
 mod in_progress;
@@ -22,8 +24,6 @@ mod limit_report;
 mod line;
 mod local_shares;
 mod narrowed;
-#[cfg(feature = "rules")]
-mod next;
 mod observed;
 mod openapi;
 mod optional_steps;
@@ -47,34 +47,16 @@ mod without_layer;
 #[cfg(feature = "rules")]
 pub(crate) use announced::under;
 pub use body::ThrottleBody;
-#[cfg(feature = "rules")]
-pub(crate) use build::{build_on, make_share, unshared};
-#[cfg(feature = "rules")]
-pub(crate) use current::Current;
-#[cfg(feature = "rules")]
-pub(crate) use followed::{Asking, Follower, Followers, KeyChange, Live};
+pub use builder::ThrottleBuilder;
 pub use future::ResponseFuture;
 pub use layer::ThrottleLayer;
 pub use limit_report::LimitReport;
 #[cfg(feature = "axum")]
 pub use limit_report::MissingLimitReport;
-#[cfg(feature = "rules")]
-pub(crate) use next::Next;
-#[cfg(all(
-    feature = "rules",
-    any(feature = "metrics", feature = "offenders", feature = "tracing")
-))]
-pub(crate) use observed::observed;
-#[cfg(feature = "rules")]
-pub(crate) use options::{Jitter, Options};
 #[cfg(feature = "axum")]
 pub use permit::MissingPermit;
 pub use permit::Permit;
 pub use refusal::{Reason, Refusal};
-#[cfg(feature = "rules")]
-pub(crate) use report_built::report_built;
-#[cfg(feature = "rules")]
-pub(crate) use response_options::ResponseOptions;
 pub use service::Throttle;
 #[cfg(feature = "rules")]
 pub(crate) use shared::Shared;

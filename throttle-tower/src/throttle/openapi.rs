@@ -6,9 +6,9 @@ use crate::headers::openapi::components;
 impl<B: Backend> ThrottleLayer<B> {
     /// Describes the layer's 429 for an OpenAPI document, 3.0 or later: a Components Object in
     /// JSON. It has the response `TooManyRequests`, the `headers` of the layer's
-    /// [dialect](Self::headers) and of its [hints](Self::sdk_hints), which other responses may
+    /// [dialect](crate::ThrottleBuilder::headers) and of its [hints](crate::ThrottleBuilder::sdk_hints), which other responses may
     /// refer to, and the schema `QuotaExceeded` of the problem document. With a
-    /// [`response`](Self::response) of the program's own the schema is left out, and the response
+    /// [`response`](crate::ThrottleBuilder::response) of the program's own the schema is left out, and the response
     /// has no `content`.
     ///
     /// It does not describe what gRPC clients get, nor the 503 of limits on [requests in
@@ -42,7 +42,7 @@ impl<B: Backend> ThrottleLayer<B> {
             components(
                 responses.dialect,
                 responses.sdk_hints,
-                shared.options.response.is_none(),
+                shared.options.settings.response.is_none(),
             )
         })
     }
@@ -98,15 +98,15 @@ mod tests {
             dialects.flat_map(|dialect| [(dialect, false), (dialect, true)])
         {
             let once = |name: &str| limit(name, FixedWindow::new(Rate::per_day(1))).by(Constant);
-            let layer = ThrottleLayer::new(all([once("a"), once("b").unit("tokens")]))
-                .unwrap()
-                .headers(dialect);
+            let builder =
+                ThrottleLayer::builder(all([once("a"), once("b").unit("tokens")])).headers(dialect);
             let hints = SdkHints::default().give_up_after(Duration::ZERO);
-            let layer = if with_hints {
-                layer.sdk_hints(hints)
+            let builder = if with_hints {
+                builder.sdk_hints(hints)
             } else {
-                layer
+                builder
             };
+            let layer = builder.build().unwrap();
             let (refused, told) = (
                 refused(&layer).await,
                 serde_json::from_str::<Value>(&layer.openapi()).unwrap(),
@@ -164,12 +164,16 @@ mod tests {
 
     #[test]
     fn openapi_describes_no_body_that_the_program_makes() {
-        let layer = ThrottleLayer::new(limit("a", FixedWindow::new(Rate::per_day(1))).by(Constant))
-            .unwrap();
-        for (layer, has_body) in [
-            (layer.clone(), true),
-            (layer.response(|refusal| refusal.default_response()), false),
+        let builder =
+            || ThrottleLayer::builder(limit("a", FixedWindow::new(Rate::per_day(1))).by(Constant));
+        for (builder, has_body) in [
+            (builder(), true),
+            (
+                builder().response(|refusal| refusal.default_response()),
+                false,
+            ),
         ] {
+            let layer = builder.build().unwrap();
             let told: Value = serde_json::from_str(&layer.openapi()).unwrap();
             let body = &told["responses"]["TooManyRequests"]["content"]["application/problem+json"]
                 ["schema"];

@@ -2,91 +2,86 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
 use throttle_core::Key;
 
+use super::builder_settings::BuilderSettings;
 use super::local_shares::LocalStore;
-use super::response_builder::ResponseBuilder;
 use crate::event::Observers;
 use crate::jitter;
-use crate::limit::{Applied, Condition, OnError};
+use crate::limit::{Applied, OnError};
 use crate::log::OncePerMinute;
 use crate::usage::Background;
 
 /// What decides and refuses requests.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// Which requests the layer applies to. Without it, all.
-    pub(crate) when: Option<Arc<dyn Condition>>,
-    pub(super) response: Option<ResponseBuilder>,
-    /// Whether gRPC requests are refused in its words.
-    pub(crate) grpc_refusals: bool,
-    /// What a 503 asks its client to wait.
-    pub(crate) unavailable_retry_after: Option<Duration>,
+    pub(crate) settings: BuilderSettings,
     pub(crate) observers: Observers,
-    pub(crate) on_error: Option<OnError>,
-    pub(crate) local_store: Option<LocalStore>,
-    pub(crate) jitter: Option<Jitter>,
+    /// Where this process keeps its share of the store.
+    pub(super) local_store: Option<LocalStore>,
+    pub(super) jitter: Option<Jitter>,
     pub(super) background: Background,
     /// What was logged of parameters of a key's own that the store does not enforce.
     pub(super) not_enforced: Arc<OncePerMinute>,
-    /// Most requests that wait in queues at once.
-    pub(crate) max_waiting: usize,
 }
 
 const DEFAULT_MAX_WAITING: usize = 10_000;
 
 impl Options {
+    /// The options of a layer that nothing observes. They have the counters, the share and the
+    /// jitter of a `template`.
+    pub(super) fn new(settings: BuilderSettings, template: Option<&Self>) -> Self {
+        let percent = settings.retry_jitter.unwrap_or_default();
+        let jitter = template
+            .and_then(|template| template.jitter.clone())
+            .filter(|jitter| jitter.percent == percent);
+        let of_template = template.and_then(|template| template.local_store.clone());
+        let counters = template.map(|template| Arc::clone(&template.background.counters));
+        Self {
+            observers: Observers::default(),
+            local_store: settings.local_store.clone().or(of_template),
+            jitter: jitter.or_else(|| Jitter::new(percent)),
+            background: Background {
+                counters: counters.unwrap_or_default(),
+                on_error: settings.on_settle_error.clone(),
+            },
+            not_enforced: template.map_or_else(Arc::default, |own| Arc::clone(&own.not_enforced)),
+            settings,
+        }
+    }
+
     /// What happens to requests of a limit when the store fails.
     pub(super) fn on_error_of(&self, limit: &Applied) -> Option<OnError> {
-        limit.on_error.or(self.on_error)
+        limit.on_error.or(self.settings.on_error)
     }
-}
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            when: None,
-            response: None,
-            grpc_refusals: true,
-            unavailable_retry_after: None,
-            observers: Observers::default(),
-            on_error: None,
-            local_store: None,
-            jitter: None,
-            background: Background::default(),
-            not_enforced: Arc::default(),
-            max_waiting: DEFAULT_MAX_WAITING,
-        }
+    /// The most requests that wait in queues.
+    pub(super) fn max_waiting(&self) -> usize {
+        self.settings.max_waiting.unwrap_or(DEFAULT_MAX_WAITING)
     }
 }
 
 /// Lengthens waits by a share that depends on the key alone, so that clients that were refused
 /// together do not come back together.
 #[derive(Clone)]
-pub(crate) struct Jitter {
+pub(super) struct Jitter {
     percent: u8,
     secret: RandomState,
 }
 
 impl Jitter {
-    /// At most 100 percent; `None` for 0.
-    pub(crate) fn new(percent: u8) -> Option<Self> {
+    /// `None` for 0 percent.
+    fn new(percent: u8) -> Option<Self> {
         (percent > 0).then(|| Self {
-            percent: percent.min(100),
+            percent,
             secret: RandomState::new(),
         })
     }
 
-    #[cfg(feature = "rules")]
-    pub(crate) fn percent(&self) -> u8 {
-        self.percent
-    }
-
     /// µs to add to a wait.
     pub(super) fn extra(&self, wait_us: u64, key: &Key) -> u64 {
-        jitter::lengthen(wait_us, self.percent, self.secret.hash_one(key)) - wait_us
+        jitter::lengthen(wait_us, self.percent.min(100), self.secret.hash_one(key)) - wait_us
     }
 }
 
@@ -119,6 +114,9 @@ mod tests {
 
     #[test]
     fn layer_holds_ten_thousand_requests_by_default() {
-        assert_eq!(Options::default().max_waiting, 10_000);
+        assert_eq!(
+            Options::new(BuilderSettings::default(), None).max_waiting(),
+            10_000
+        );
     }
 }

@@ -12,7 +12,7 @@ use crate::grpc::{self, UsedUp};
 use crate::headers::openai_error::OpenAiError;
 use crate::headers::{Dialect, Problem};
 
-/// A refusal, for a closure that [builds the response](crate::ThrottleLayer::response).
+/// A refusal, for a closure that [builds the response](crate::ThrottleBuilder::response).
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -22,7 +22,7 @@ use crate::headers::{Dialect, Problem};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limits = limit("all", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant);
-/// let throttle = ThrottleLayer::new(limits)?.response(|refusal| match refusal.reason {
+/// let throttle = ThrottleLayer::builder(limits).response(|refusal| match refusal.reason {
 ///     Reason::Quota(report) => {
 ///         assert!(report.violated().eq(["all"]));
 ///         let mut response = Response::new("too many orders, come back later".into());
@@ -30,7 +30,7 @@ use crate::headers::{Dialect, Problem};
 ///         response
 ///     }
 ///     _ => refusal.default_response(),
-/// });
+/// }).build()?;
 /// let service = throttle.layer(service_fn(async |_: Request<()>| {
 ///     Ok::<_, std::convert::Infallible>(Response::new(()))
 /// }));
@@ -65,14 +65,14 @@ pub struct Refusal<'a> {
 /// ```
 /// use throttle_tower::{Constant, InFlight, Reason, ThrottleLayer, limit};
 ///
-/// let throttle = ThrottleLayer::new(limit("in-flight", InFlight::new(20)).by(Constant))?.response(|refusal| {
+/// let throttle = ThrottleLayer::builder(limit("in-flight", InFlight::new(20)).by(Constant)).response(|refusal| {
 ///     let mut response = refusal.default_response();
 ///     if let Reason::NoPermit(limits) = refusal.reason {
 ///         assert_eq!(limits[0].as_str(), "in-flight");
 ///         response.headers_mut().insert("x-overloaded", http::HeaderValue::from_static("1"));
 ///     }
 ///     response
-/// });
+/// }).build()?;
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -101,9 +101,9 @@ impl fmt::Debug for Refusal<'_> {
 
 impl Refusal<'_> {
     /// How long the client should wait; `None` if no wait helps, or if it is not known how long. It
-    /// includes [jitter](crate::ThrottleLayer::retry_jitter), so it is the `Retry-After` of the
+    /// includes [jitter](crate::ThrottleBuilder::retry_jitter), so it is the `Retry-After` of the
     /// response, before that is rounded up to seconds. Of a 503 it is what
-    /// [`unavailable_retry_after`](crate::ThrottleLayer::unavailable_retry_after) sets.
+    /// [`unavailable_retry_after`](crate::ThrottleBuilder::unavailable_retry_after) sets.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.reason {
@@ -120,7 +120,7 @@ impl Refusal<'_> {
 
     /// The response of a layer without a closure: a problem document (RFC 9457), or for a gRPC
     /// request [`grpc_response`](Self::grpc_response), unless
-    /// [`grpc_refusals`](crate::ThrottleLayer::grpc_refusals) is off.
+    /// [`grpc_refusals`](crate::ThrottleBuilder::grpc_refusals) is off.
     #[must_use]
     pub fn default_response(&self) -> Response<Bytes> {
         if self.grpc_refusals
@@ -149,11 +149,11 @@ impl Refusal<'_> {
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
     /// # let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
-    /// let throttle = ThrottleLayer::new(limits)?.response(|refusal| {
+    /// let throttle = ThrottleLayer::builder(limits).response(|refusal| {
     ///     refusal
     ///         .grpc_response()
     ///         .unwrap_or_else(|| refusal.openai_response())
-    /// });
+    /// }).build()?;
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     ///
@@ -163,7 +163,7 @@ impl Refusal<'_> {
     /// | reason | `grpc-status` | `grpc-retry-pushback-ms` |
     /// |---|---|---|
     /// | [`Quota`](Reason::Quota) | 8, `RESOURCE_EXHAUSTED` | the wait, rounded up; -1 where no wait helps, or where it is over `i32::MAX` ms (24.8 days) |
-    /// | [`Store`](Reason::Store), [`NoPermit`](Reason::NoPermit) | 14, `UNAVAILABLE` | [what is set](crate::ThrottleLayer::unavailable_retry_after), or none: it is not known how long |
+    /// | [`Store`](Reason::Store), [`NoPermit`](Reason::NoPermit) | 14, `UNAVAILABLE` | [what is set](crate::ThrottleBuilder::unavailable_retry_after), or none: it is not known how long |
     /// | [`MissingKey`](Reason::MissingKey) with status 401 or 407 | 16, `UNAUTHENTICATED` | -1 |
     /// | the same with 403 | 7, `PERMISSION_DENIED` | -1 |
     /// | the same with 429 | 8, `RESOURCE_EXHAUSTED` | none |
@@ -181,7 +181,7 @@ impl Refusal<'_> {
     ///   `policy` and `limit` are the name of the binding policy and the quota that the layer
     ///   announces, in units.
     ///
-    /// Where the layer [hides its headers](crate::ThrottleLayer::hide_headers_if) or has none
+    /// Where the layer [hides its headers](crate::ThrottleBuilder::hide_headers_if) or has none
     /// ([`Dialect::None`](crate::Dialect::None)), the details say no quota: they have neither
     /// `description` nor `limit`.
     ///
@@ -320,7 +320,7 @@ impl Refusal<'_> {
     /// let limits = limit("per-key", LeakyMeter::new(Rate::per_hour(1)))
     ///     .by(Constant)
     ///     .unit("tokens");
-    /// let throttle = ThrottleLayer::new(limits)?.response(|refusal| refusal.openai_response());
+    /// let throttle = ThrottleLayer::builder(limits).response(|refusal| refusal.openai_response()).build()?;
     /// let service = throttle.layer(service_fn(async |_: Request<()>| {
     ///     Ok::<_, std::convert::Infallible>(Response::new(
     ///         http_body_util::Full::<bytes::Bytes>::default(),
@@ -502,11 +502,11 @@ mod tests {
                 .clock(ManualClock::default())
                 .build();
             let limits = all((1..=limits).map(once).collect::<Vec<_>>());
-            let layer = ThrottleLayer::new(limits)
-                .unwrap()
+            let layer = ThrottleLayer::builder(limits)
                 .backend(memory)
-                .unwrap()
-                .headers(dialect);
+                .headers(dialect)
+                .build()
+                .unwrap();
             let inner =
                 service_fn(async |_: http::Request<()>| Ok::<_, Infallible>(Response::new(())));
             let send = || {

@@ -4,17 +4,25 @@ use std::sync::Arc;
 
 use throttle_core::Backend;
 
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+use super::observed::observed;
 use super::shared::Shared;
-use crate::event::{Activity, LayerInfo};
+use crate::event::{Activity, Observer, Observers};
 use crate::limit::{Applied, Keying, LookupResult};
 
-/// Reports to the observers that a layer was built, or that its limits were replaced.
-pub(crate) fn report_built<B: Backend>(shared: &mut Shared<B>, former: Option<&LayerInfo>) {
-    let observers = &shared.options.observers;
-    if observers.is_empty() {
-        return;
-    }
-    shared.options.observers = observers.built(shared.version.info(), former);
+/// Reports to the observers that a layer was built, or that its `former` version was replaced.
+pub(super) fn report_built<B: Backend>(
+    shared: &mut Shared<B>,
+    former: Option<&Shared<B>>,
+    built_in: &Observers,
+    given: &[Arc<dyn Observer>],
+) {
+    #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+    let renewed = former.map(|former| built_in.renewed(&observed(former), &observed(shared)));
+    #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+    let built_in = renewed.as_ref().unwrap_or(built_in);
+    let former = former.map(|former| former.version.info());
+    shared.options.observers = built_in.and(given, shared.version.info(), former);
     report_lookups(shared);
     shared.options.observers.built_on(&shared.built_on);
 }
@@ -24,7 +32,7 @@ pub(crate) fn report_built<B: Backend>(shared: &mut Shared<B>, former: Option<&L
 pub(super) fn report_lookups<B: Backend>(shared: &mut Shared<B>) {
     let observers = &shared.options.observers;
     let is_tiered = |limit: &Applied| matches!(limit.keying, Keying::Tiered(_));
-    if !shared.applied.iter().any(is_tiered) {
+    if observers.is_empty() || !shared.applied.iter().any(is_tiered) {
         return;
     }
     let reporting = |(index, limit): (usize, &Applied)| match &limit.keying {

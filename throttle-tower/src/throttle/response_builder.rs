@@ -76,7 +76,7 @@ mod tests {
     use crate::limit::Unkeyed;
     use crate::{
         Constant, InFlight, Limit, LimitReport, OnError, OnMissing, Throttle, ThrottleBody,
-        ThrottleLayer, limit,
+        ThrottleBuilder, ThrottleLayer, limit,
     };
 
     type Answer = Response<ThrottleBody<()>>;
@@ -87,11 +87,11 @@ mod tests {
     }
 
     /// On a clock that stands still.
-    fn layer(limit: Limit) -> ThrottleLayer<MemoryBackend<ManualClock>> {
+    fn builder(limit: Limit) -> ThrottleBuilder<MemoryBackend<ManualClock>> {
         let store = MemoryBackend::builder()
             .clock(ManualClock::default())
             .build();
-        ThrottleLayer::new(limit).unwrap().backend(store).unwrap()
+        ThrottleLayer::builder(limit).backend(store)
     }
 
     /// Tells what it has read of the request.
@@ -114,17 +114,18 @@ mod tests {
     }
 
     /// The same builder at once, or as a future that is not ready at first.
-    fn echoing<B: Backend>(layer: ThrottleLayer<B>, later: bool) -> ThrottleLayer<B> {
-        if !later {
-            return layer.response(echo);
-        }
-        layer.response_async(|refusal| {
-            let response = echo(refusal);
-            async {
-                tokio::task::yield_now().await;
-                response
-            }
-        })
+    fn echoing<B: Backend>(builder: ThrottleBuilder<B>, later: bool) -> ThrottleLayer<B> {
+        let builder = match later {
+            false => builder.response(echo),
+            true => builder.response_async(|refusal| {
+                let response = echo(refusal);
+                async {
+                    tokio::task::yield_now().await;
+                    response
+                }
+            }),
+        };
+        builder.build().unwrap()
     }
 
     fn request() -> Request<()> {
@@ -178,7 +179,7 @@ mod tests {
                         one().by(from_fn(move |_: &Parts| key))
                     };
                     echoing(
-                        layer(limit.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED))),
+                        builder(limit.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED))),
                         later,
                     )
                 };
@@ -192,17 +193,16 @@ mod tests {
                 check(ask(&keyed(None)).await, 401);
             }
             let full = echoing(
-                ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap(),
+                ThrottleLayer::builder(limit("in-flight", InFlight::new(1)).by(Constant)),
                 later,
             );
             let held = service(&full).call(request());
             check(ask(&full).await, 503);
             drop(held);
             assert_eq!(ask(&full).await.status(), StatusCode::OK);
-            let down = layer(one().by(Constant))
+            let down = builder(one().by(Constant))
                 .on_error(OnError::Closed)
-                .backend(FailingBackend)
-                .unwrap();
+                .backend(FailingBackend);
             check(ask(&echoing(down, later)).await, 503);
         }
     }
@@ -210,11 +210,13 @@ mod tests {
     #[tokio::test]
     async fn refusal_whose_response_is_being_built_holds_nothing_and_may_be_dropped() {
         let started = Arc::new(AtomicUsize::new(0));
-        let (starts, charges) = (Arc::clone(&started), layer(one().by(Constant)));
+        let starts = Arc::clone(&started);
+        let charges = builder(one().by(Constant));
         let layer = charges.clone().response_async(move |_| {
             starts.fetch_add(1, Ordering::Relaxed);
             pending()
         });
+        let [charges, layer] = [charges, layer].map(|one| one.build().unwrap());
         assert_eq!(ask(&layer).await.status(), StatusCode::OK);
         for _ in 0..3 {
             let mut asking = service(&layer).call(request());
@@ -235,13 +237,15 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let charges = layer(one().by(Constant));
+        let charges = builder(one().by(Constant));
         let panicking = [
             charges.clone().response(|_| panic!("built at once")),
             charges
                 .clone()
                 .response_async(|_| async { panic!("built later") }),
         ];
+        let panicking = panicking.map(|panicking| panicking.build().unwrap());
+        let charges = charges.build().unwrap();
         assert_eq!(runtime.block_on(ask(&charges)).status(), StatusCode::OK);
         for (layer, message) in panicking.iter().zip(["built at once", "built later"]) {
             let panic =
@@ -257,20 +261,21 @@ mod tests {
     #[tokio::test]
     async fn last_builder_counts() {
         let empty = |_: &Refusal<'_>| Response::new(Bytes::new());
-        for (layer, status) in [
+        for (builder, status) in [
             (
-                layer(one().by(Constant))
+                builder(one().by(Constant))
                     .response(echo)
                     .response_async(move |refusal| ready(empty(refusal))),
                 200,
             ),
             (
-                layer(one().by(Constant))
+                builder(one().by(Constant))
                     .response_async(move |refusal| ready(empty(refusal)))
                     .response(echo),
                 429,
             ),
         ] {
+            let layer = builder.build().unwrap();
             assert_eq!(ask(&layer).await.status(), StatusCode::OK);
             assert_eq!(ask(&layer).await.status().as_u16(), status);
         }

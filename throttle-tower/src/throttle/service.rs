@@ -1,6 +1,5 @@
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
@@ -74,7 +73,7 @@ where
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let Self { inner, current } = self;
-        current.with(|shared| match pipeline::start(shared, &mut parts) {
+        match pipeline::start(current.now(), &mut parts) {
             Started::Judged(Judged::Pass(admitted)) => {
                 ResponseFuture::calling(inner.call(Request::from_parts(parts, body)), admitted)
             }
@@ -86,18 +85,16 @@ where
                 let judging = pipeline::finish(shared, asked, lookups, parts);
                 ResponseFuture::waiting(Box::pin(judging), inner, body)
             }
-        })
+        }
     }
 }
 
 impl<S: fmt::Debug, B: Backend> fmt::Debug for Throttle<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let policies = self
-            .current
-            .with(|shared| Arc::clone(&shared.announced.policies));
+        let version = self.current.live().now();
         f.debug_struct("Throttle")
             .field("inner", &self.inner)
-            .field("policies", &policies)
+            .field("policies", &version.announced.policies)
             .finish()
     }
 }

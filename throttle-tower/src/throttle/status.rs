@@ -58,7 +58,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # }
     /// ```
     ///
-    /// The response has the headers of the layer's [dialect](Self::headers), and a JSON object
+    /// The response has the headers of the layer's [dialect](crate::ThrottleBuilder::headers), and a JSON object
     /// whose `limits` has one object for each limit:
     ///
     /// | field | value |
@@ -80,7 +80,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// The keys are those of the request for the status, so it must come through the layers that
     /// the keys need, such as authentication, and a caller is shown its own budgets only, and those
     /// that all share, as by [`Constant`](crate::Constant). All limits for which the request has a
-    /// key are listed, whatever [`when`](Self::when), the limit's own or a rule file's `match`
+    /// key are listed, whatever [`when`](crate::ThrottleBuilder::when), the limit's own or a rule file's `match`
     /// says: a client asks here about other routes, too. A limit without a key is left out. So is
     /// an [audited](crate::Limit::audit) one that is not announced, a limit by
     /// [`Route`](crate::Route), whose key would be this route, and one that is
@@ -255,9 +255,11 @@ mod tests {
                 .by(Constant)
                 .on_error(*rule)
         };
-        let throttle = ThrottleLayer::new(all(rules.iter().map(of).collect::<Vec<_>>())).unwrap();
-        let app: Router =
-            Router::new().route("/", throttle.backend(FailingBackend).unwrap().status());
+        let throttle = ThrottleLayer::builder(all(rules.iter().map(of).collect::<Vec<_>>()))
+            .backend(FailingBackend)
+            .build()
+            .unwrap();
+        let app: Router = Router::new().route("/", throttle.status());
         let (head, body) = app
             .oneshot(Request::get("/").body(Body::empty()).unwrap())
             .await
@@ -292,7 +294,7 @@ mod tests {
             .build();
         let of = |rate: Rate, burst| Gcra::new(rate).burst(burst);
         let own = limit("p", of(Rate::per_minute(5), 5)).by(Constant);
-        let throttle = ThrottleLayer::new(own).unwrap().backend(store).unwrap();
+        let throttle = ThrottleLayer::builder(own).backend(store).build().unwrap();
         let shared = throttle.current.with(Arc::clone);
         let requests = throttle.layer(service_fn(async |_: Request<()>| {
             Ok::<_, Infallible>(Response::new(()))

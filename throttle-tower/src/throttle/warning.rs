@@ -16,7 +16,7 @@ use crate::limit::Applied;
 use crate::log;
 
 /// A configuration that works, but probably not as intended: see
-/// [`ThrottleLayer::on_warning`](crate::ThrottleLayer::on_warning).
+/// [`ThrottleBuilder::on_warning`](crate::ThrottleBuilder::on_warning).
 ///
 /// Its `Display` is a sentence for a log, and says what to write instead. It never contains what a
 /// client sent.
@@ -222,25 +222,18 @@ pub(super) fn missing_key(
 #[derive(Clone, Default)]
 pub(crate) struct Watch {
     /// Defaults to the log.
-    hook: Option<Arc<Hook>>,
+    hook: Option<Arc<WarningHook>>,
     route_warned: Arc<AtomicBool>,
 }
 
-type Hook = dyn Fn(&Warning) + Send + Sync;
+pub(super) type WarningHook = dyn Fn(&Warning) + Send + Sync;
 
 impl Watch {
-    pub(super) fn new(hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+    /// What a `former` version of the limits has warned of is not warned of again.
+    pub(super) fn new(hook: Option<Arc<WarningHook>>, former: Option<&Self>) -> Self {
         Self {
-            hook: Some(Arc::new(hook)),
-            route_warned: Arc::default(),
-        }
-    }
-
-    /// Warns in the same way of what another layer sees.
-    pub(super) fn of_another_layer(&self) -> Self {
-        Self {
-            hook: self.hook.clone(),
-            route_warned: Arc::default(),
+            hook,
+            route_warned: former.map_or_else(Arc::default, |own| Arc::clone(&own.route_warned)),
         }
     }
 
@@ -305,18 +298,21 @@ mod tests {
         ));
     }
 
-    /// Clones of a watch warn once together, and another layer by itself. A request that did not
+    /// Versions of a layer warn once together, and another layer by itself. A request that did not
     /// succeed says nothing.
     #[test]
     fn unknown_route_is_warned_of_once() {
         let heard: Arc<std::sync::Mutex<Vec<Warning>>> = Arc::default();
         let hook = Arc::clone(&heard);
-        let watch = Watch::new(move |warning| hook.lock().unwrap().push(warning.clone()));
-        let (clone, other) = (watch.clone(), watch.of_another_layer());
+        let hook: Arc<WarningHook> =
+            Arc::new(move |warning| hook.lock().unwrap().push(warning.clone()));
+        let watch = Watch::new(Some(Arc::clone(&hook)), None);
+        let next = Watch::new(Some(Arc::clone(&hook)), Some(&watch));
+        let other = Watch::new(Some(hook), None);
         for (watch, status, warnings) in [
             (&watch, StatusCode::FOUND, 0),
-            (&clone, StatusCode::NOT_FOUND, 0),
-            (&clone, StatusCode::CREATED, 1),
+            (&next, StatusCode::NOT_FOUND, 0),
+            (&next, StatusCode::CREATED, 1),
             (&watch, StatusCode::OK, 1),
             (&other, StatusCode::OK, 2),
         ] {

@@ -162,11 +162,11 @@ mod tests {
             limit("wide", Gcra::new(Rate::per_minute(9))).by(Constant),
             limit("log", SlidingLog::new(Rate::per_hour(2))).by(Constant),
         ));
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .backend(store())
-            .unwrap()
-            .headers(dialect);
+            .headers(dialect)
+            .build()
+            .unwrap();
         let service = layer.layer(service_fn(async |_: Request<()>| {
             Ok::<_, std::convert::Infallible>(Response::new(()))
         }));

@@ -52,11 +52,12 @@ fn documents_with_the_components_of_a_layer_are_valid() {
     };
     for &dialect in Dialect::ALL {
         let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
-        let plain = ThrottleLayer::new(per_ip).unwrap().headers(dialect);
-        let own = plain
+        let builder = ThrottleLayer::builder(per_ip).headers(dialect);
+        let own = builder
             .clone()
             .sdk_hints(SdkHints::default())
             .response(|refusal| refusal.openai_response());
+        let [plain, own] = [builder, own].map(|builder| builder.build().unwrap());
         for (version, layer) in ["3.0.3", "3.1.0"]
             .into_iter()
             .flat_map(|version| [(version, &plain), (version, &own)])

@@ -17,8 +17,7 @@ use throttle_tower::rules::{Handle, Registry, Rules};
 use throttle_tower::shape::Shaper;
 use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
-    Constant, Event, Gcra, Header, InFlight, LeakyBucket, MemoryBackend, OnError, Rate,
-    ThrottleLayer, Usage, all, limit,
+    Constant, Event, Gcra, Header, InFlight, LeakyBucket, MemoryBackend, OnError, Rate, ThrottleBuilder, ThrottleLayer, Usage, all, limit,
 };
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -123,25 +122,21 @@ impl App {
         let store = RedisBackend::builder(Single::new(redis).expect("a URL"))
             .build()
             .expect("options");
-        fn counted<B: Backend>(layer: ThrottleLayer<B>, count: &Arc<Count>) -> ThrottleLayer<B> {
+        fn counted<B: Backend>(
+            builder: ThrottleBuilder<B>,
+            count: &Arc<Count>,
+        ) -> ThrottleBuilder<B> {
             let count = Arc::clone(count);
-            layer.on_decision(move |event| count.event(event))
+            builder.on_decision(move |event| count.event(event))
         }
         let in_memory = |route: &'static str, limits: throttle_tower::LimitTree| {
-            counted(
-                ThrottleLayer::new(limits)
-                    .expect("limits")
-                    .backend(memory.clone())
-                    .expect("room"),
-                &counts[route],
-            )
+            let builder = ThrottleLayer::builder(limits).backend(memory.clone());
+            counted(builder, &counts[route]).build().expect("limits")
         };
         let on_redis = |route: &'static str, limits: throttle_tower::Limit| {
-            let layer = ThrottleLayer::new(limits.on_error(OnError::local(2))).expect("limits");
-            counted(
-                layer.backend(store.clone()).expect("small limits"),
-                &counts[route],
-            )
+            let limits = limits.on_error(OnError::local(2));
+            let builder = ThrottleLayer::builder(limits).backend(store.clone());
+            counted(builder, &counts[route]).build().expect("small limits")
         };
         let held = Duration::from_millis(300);
         let plain = in_memory("memory", per_key("memory").into());
@@ -162,7 +157,9 @@ impl App {
         ];
         let registry = Registry::new().key("api-key", Header::new("x-api-key"));
         let rules = Rules::from_str("soak.toml", &rules_text(0), registry).expect("rules");
-        let (ruled, rules) = rules.layer(memory.clone()).expect("room");
+        let program = ThrottleLayer::builder(()).backend(memory.clone());
+        let program = counted(program, &counts["rules"]);
+        let (ruled, rules) = rules.layer_with(program).expect("room");
 
         let of = |route: &'static str, router: Router| {
             let count = Arc::clone(&counts[route]);
@@ -192,7 +189,7 @@ impl App {
             .merge(of("settled", settling().layer(settled.clone())))
             .merge(of("redis", settling().layer(redis[0].clone())))
             .merge(of("redis-held", quick().layer(redis[1].clone())))
-            .merge(of("rules", quick().layer(counted(ruled, &counts["rules"]))));
+            .merge(of("rules", quick().layer(ruled)));
         let pace = || LeakyBucket::new(Rate::per_second(PACE)).max_wait(Duration::from_secs(1));
         let shared = Shaper::builder(pace())
             .backend(store)

@@ -105,10 +105,10 @@ fn app(proxy: &Proxy, number: usize, rule: OnError) -> Router {
         .build()
         .expect("a valid backend");
     let per_ip = limit("per-ip", Gcra::new(Rate::per_second(50))).by(ClientIp::peer());
-    let layer = ThrottleLayer::new(per_ip)
-        .expect("a valid limit")
+    let layer = ThrottleLayer::builder(per_ip)
         .on_error(rule)
-        .backend(backend);
+        .backend(backend)
+        .build();
     hello().layer(layer.expect("the backend holds the limit"))
 }
 

@@ -383,9 +383,9 @@ fn answer(response: &Response<impl Sized>) -> Answer {
 fn agrees_with_the_model(node: &Node, history: &[ClientRequest]) -> Result<(), TestCaseError> {
     let clock = ManualClock::new(START);
     let store = MemoryBackend::builder().clock(clock.clone()).build();
-    let layer = ThrottleLayer::new(node.tree()).and_then(|layer| layer.backend(store));
-    let layer = match layer {
-        Ok(layer) => layer.report_in_response(true),
+    let builder = ThrottleLayer::builder(node.tree()).backend(store);
+    let layer = match builder.report_in_response(true).build() {
+        Ok(layer) => layer,
         Err(error) => return Err(TestCaseError::reject(error.to_string())),
     };
     let service = layer.layer(service_fn(handle));

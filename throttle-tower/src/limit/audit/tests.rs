@@ -15,22 +15,26 @@ use tower::{Layer, ServiceExt, service_fn};
 use crate::failing_backend::FailingBackend;
 use crate::limit::Ban;
 use crate::{
-    Constant, Limit, LimitReport, LimitTree, OnError, OnMissing, ThrottleLayer, Usage, all, any,
-    limit,
+    Constant, Limit, LimitReport, LimitTree, OnError, OnMissing, ThrottleBuilder, ThrottleLayer,
+    Usage, all, any, limit,
 };
 
 fn daily(name: &str, units: u64) -> Limit {
     limit(name, FixedWindow::new(Rate::per_day(units))).by(Constant)
 }
 
-fn layer(limits: impl Into<LimitTree>) -> ThrottleLayer<MemoryBackend<ManualClock>> {
+type Memory = MemoryBackend<ManualClock>;
+
+fn layer(limits: impl Into<LimitTree>) -> ThrottleLayer<Memory> {
+    builder(limits).build().unwrap()
+}
+
+fn builder(limits: impl Into<LimitTree>) -> ThrottleBuilder<Memory> {
     let memory = MemoryBackend::builder()
         .clock(ManualClock::default())
         .build();
-    ThrottleLayer::new(limits.into())
-        .unwrap()
+    ThrottleLayer::builder(limits.into())
         .backend(memory)
-        .unwrap()
         .report_in_response(true)
 }
 
@@ -54,7 +58,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 async fn audited_limit_refuses_nobody_and_says_what_it_would_do() {
     let seen = Arc::new(Mutex::new(Vec::<Vec<String>>::new()));
     let events = Arc::clone(&seen);
-    let layer = layer(all([daily("new", 1).audit(), daily("old", 3)])).on_decision(move |event| {
+    let builder = builder(all([daily("new", 1).audit(), daily("old", 3)]));
+    let layer = builder.on_decision(move |event| {
         events.lock().unwrap().push(
             event
                 .would_refuse()
@@ -62,6 +67,7 @@ async fn audited_limit_refuses_nobody_and_says_what_it_would_do() {
                 .collect(),
         );
     });
+    let layer = layer.build().unwrap();
     let would_refuse = [vec![], vec!["new"], vec!["new"], vec!["new"]];
     for (n, expected) in would_refuse.iter().enumerate() {
         let response = send(&layer).await;
@@ -184,7 +190,10 @@ async fn request_that_another_limit_holds_is_not_held_up_by_an_audited_one() {
     let memory = MemoryBackend::builder()
         .clock(PausedClock(Instant::now()))
         .build();
-    let layer = ThrottleLayer::new(limits).unwrap().backend(memory).unwrap();
+    let layer = ThrottleLayer::builder(limits)
+        .backend(memory)
+        .build()
+        .unwrap();
     let began = Instant::now();
     for millis in [0, 100, 200] {
         assert_eq!(send(&layer).await.status(), StatusCode::OK);
@@ -255,11 +264,11 @@ async fn audited_limit_refuses_nobody_while_the_store_fails() {
         ),
     ] {
         let shown = format!("{limits:?}");
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .backend(FailingBackend)
-            .unwrap()
-            .report_in_response(true);
+            .report_in_response(true)
+            .build()
+            .unwrap();
         for admits in admits {
             let response = send(&layer).await;
             assert_eq!(response.status().is_success(), admits, "{shown}");
@@ -331,12 +340,12 @@ async fn share_of_an_audited_limit_hides_no_limit_that_failed_open() {
             daily("new", 9).audit().on_error(OnError::local(1)),
         ]);
         let seen = Arc::clone(&outcomes);
-        let layer = ThrottleLayer::new(limits)
-            .unwrap()
+        let layer = ThrottleLayer::builder(limits)
             .backend(FailingBackend)
+            .on_decision(move |event| seen.lock().unwrap().push(event.outcome.label()))
+            .build()
             .unwrap();
-        send(&layer.on_decision(move |event| seen.lock().unwrap().push(event.outcome.label())))
-            .await;
+        send(&layer).await;
     }
     assert_eq!(*outcomes.lock().unwrap(), ["failed_open", "admitted"]);
 }

@@ -77,7 +77,10 @@ fn on(
     limits: impl IntoLimitTree,
 ) -> ThrottleLayer<MemoryBackend<ManualClock>> {
     let store = MemoryBackend::builder().clock(clock.clone()).build();
-    ThrottleLayer::new(limits).unwrap().backend(store).unwrap()
+    ThrottleLayer::builder(limits)
+        .backend(store)
+        .build()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -165,7 +168,10 @@ async fn refusal_of_an_overflow_bucket_is_no_strike() {
         .clock(ManualClock::default())
         .max_keys(1)
         .build();
-    let layer = ThrottleLayer::new(login()).unwrap().backend(store).unwrap();
+    let layer = ThrottleLayer::builder(login())
+        .backend(store)
+        .build()
+        .unwrap();
     let mut refused = 0;
     for host in 0..200 {
         let response = from(&layer, host, 200).await;
@@ -350,10 +356,13 @@ impl Backend for Failing {
 #[test]
 fn limit_with_a_ban_is_refused_on_a_backend_that_cannot_ban() {
     let limits = || login().on_error(OnError::Closed);
-    let layer = || ThrottleLayer::new(limits()).unwrap();
+    let layer = || ThrottleLayer::builder(limits());
     let unsupported = [
-        layer().backend(FailingBackend).map(drop),
-        layer().backend(BoxBackend::new(FailingBackend)).map(drop),
+        layer().backend(FailingBackend).build().map(drop),
+        layer()
+            .backend(BoxBackend::new(FailingBackend))
+            .build()
+            .map(drop),
     ];
     for error in unsupported.map(Result::unwrap_err) {
         assert_eq!(
@@ -367,11 +376,16 @@ fn limit_with_a_ban_is_refused_on_a_backend_that_cannot_ban() {
         );
     }
     let failing = Failing::of(&ManualClock::default(), 0..0);
-    assert!(layer().backend(BoxBackend::new(failing.clone())).is_ok());
-    assert!(layer().backend(failing).is_ok());
+    assert!(
+        layer()
+            .backend(BoxBackend::new(failing.clone()))
+            .build()
+            .is_ok()
+    );
+    assert!(layer().backend(failing).build().is_ok());
     let without = limit("login", FixedWindow::new(Rate::per_hour(5))).by(ClientIp::peer());
-    let without = ThrottleLayer::new(without.on_error(OnError::Closed)).unwrap();
-    assert!(without.backend(FailingBackend).is_ok());
+    let without = ThrottleLayer::builder(without.on_error(OnError::Closed));
+    assert!(without.backend(FailingBackend).build().is_ok());
 }
 
 /// The share is as large as the limit, so that only strikes make a difference.
@@ -381,10 +395,10 @@ async fn share_counts_strikes_of_its_own_while_the_store_fails() {
     let failing = Failing::of(&clock, 7..12);
     let limits = login().on_error(OnError::local(1));
     let local = MemoryBackend::builder().clock(clock.clone()).build();
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits)
         .local_store(&local)
         .backend(failing)
+        .build()
         .unwrap();
     let mut banned = Vec::new();
     for _ in 0..16 {
@@ -410,9 +424,9 @@ async fn refusal_of_a_banned_key_asks_the_store_for_no_strike() {
         Duration::from_secs(3_600),
     );
     let limits = login_by(Arc::new(ClientIp::peer())).ban(Ban::after(3).lasting(hour).up_to(hour));
-    let layer = ThrottleLayer::new(limits.on_error(OnError::Closed))
-        .unwrap()
+    let layer = ThrottleLayer::builder(limits.on_error(OnError::Closed))
         .backend(store.clone())
+        .build()
         .unwrap();
     statuses(&layer, 1, 200, 5 + 3 + 4).await;
     assert!(is_banned(&from(&layer, 1, 200).await));

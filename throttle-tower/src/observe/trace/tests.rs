@@ -96,12 +96,12 @@ fn per_key(name: &str, burst: u64) -> crate::Limit {
 
 fn down(on_error: OnError) -> ThrottleLayer<FailingBackend> {
     let limits = all([per_key("a", 8), per_key("b", 4)]);
-    ThrottleLayer::new(limits)
-        .unwrap()
-        .traced()
+    ThrottleLayer::builder(limits)
         .on_error(on_error)
         .backend(FailingBackend)
+        .build()
         .unwrap()
+        .traced()
 }
 
 async fn send<B: Backend>(layer: &ThrottleLayer<B>, key: Option<&str>) -> StatusCode {
@@ -287,11 +287,12 @@ async fn open_and_closed_limits_are_logged_as_degraded() {
 async fn degraded_decisions_and_refusals_are_bounded_apart() {
     let (log, _guard) = Log::capture();
     let limited = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
-    let layer = ThrottleLayer::new(limited)
+    let layer = ThrottleLayer::builder(limited)
+        .on_error(OnError::Open)
+        .backend(FailingBackend)
+        .build()
         .unwrap()
-        .traced()
-        .on_error(OnError::Open);
-    let layer = layer.backend(FailingBackend).unwrap();
+        .traced();
     for _ in 0..100 {
         send(&layer, Some("ada")).await;
         send(&layer, None).await;
@@ -399,11 +400,11 @@ async fn wait_is_logged_in_milliseconds_rounded_up() {
             1_790_000_000_000_000,
         ));
         let memory = throttle_core::MemoryBackend::builder().clock(clock).build();
-        let layer = ThrottleLayer::new(limited)
-            .unwrap()
-            .traced()
+        let layer = ThrottleLayer::builder(limited)
             .backend(memory)
-            .unwrap();
+            .build()
+            .unwrap()
+            .traced();
         for _ in 0..2 {
             send(&layer, Some("ada")).await;
         }

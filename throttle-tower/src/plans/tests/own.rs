@@ -78,9 +78,10 @@ fn memory() -> Memory {
 }
 
 fn layer(limits: impl crate::limit::IntoLimitTree) -> ThrottleLayer<Memory> {
-    ThrottleLayer::new(limits)
-        .unwrap()
+    ThrottleLayer::builder(limits)
         .backend(memory())
+        .report_in_response(true)
+        .build()
         .unwrap()
 }
 
@@ -130,7 +131,6 @@ async fn customers_are_limited_by_their_own_parameters_and_read_them() {
         (alone, "", ""),
         (composed, "\"all\";q=1000;w=1, ", "\"all\";r=999;t=1, "),
     ] {
-        let layer = layer.report_in_response(true);
         for (customer, policy, status, burst) in [
             ("ada", "\"plan\";q=36;w=3600", "\"plan\";r=6;t=600", 7),
             ("bob", "\"plan\";q=3600;w=3600", "\"plan\";r=39;t=1", 40),
@@ -309,17 +309,17 @@ async fn parameters_that_the_store_cannot_enforce_are_refused() {
         let all = limit("all", Gcra::new(Rate::per_hour(1_000)))
             .by(Constant)
             .on_error(rule);
-        let layer = ThrottleLayer::new(crate::all((all, plan))).unwrap();
-        let layer = layer.backend(Refusing(memory())).unwrap();
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-        let layer = layer.on_decision({
-            let heard = Arc::clone(&heard);
-            move |event| {
+        let log = Arc::clone(&heard);
+        let layer = ThrottleLayer::builder(crate::all((all, plan)))
+            .backend(Refusing(memory()))
+            .on_decision(move |event| {
                 if let Outcome::FailedClosed(error) = event.outcome {
-                    lock(&heard).push(error.to_string());
+                    lock(&log).push(error.to_string());
                 }
-            }
-        });
+            })
+            .build()
+            .unwrap();
         for _ in 0..3 {
             assert_eq!(
                 send(&layer, "ada").await.status(),
@@ -350,9 +350,10 @@ async fn own_parameters_use_the_common_share_while_the_store_fails() {
     let all = limit("all", Gcra::new(Rate::per_hour(5)).burst(5))
         .by(Constant)
         .on_error(OnError::local(1));
-    let layer =
-        ThrottleLayer::new(crate::all((all, plan(&rows).on_error(OnError::local(1))))).unwrap();
-    let layer = layer.backend(FailingBackend).unwrap();
+    let layer = ThrottleLayer::builder(crate::all((all, plan(&rows).on_error(OnError::local(1)))))
+        .backend(FailingBackend)
+        .build()
+        .unwrap();
     let mut admitted = [0; 3];
     for (admitted, customer) in admitted.iter_mut().zip(["ada", "bob", "eve"]) {
         for _ in 0..3 {
@@ -371,8 +372,10 @@ async fn parameters_that_are_not_used_are_logged_once_a_minute() {
     let log = super::Log::default();
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
     let rows = Rows::default();
-    let layer = ThrottleLayer::new(plan(&rows).on_error(OnError::Open)).unwrap();
-    let layer = layer.backend(Refusing(memory())).unwrap();
+    let layer = ThrottleLayer::builder(plan(&rows).on_error(OnError::Open))
+        .backend(Refusing(memory()))
+        .build()
+        .unwrap();
     for (customer, row) in [
         ("zero", Row::Own(0, 5)),
         ("none", Row::Own(5, 0)),

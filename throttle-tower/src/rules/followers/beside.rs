@@ -3,11 +3,12 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use throttle_core::{Backend, ConfigError, MemoryBackend};
+use throttle_core::{Backend, ConfigError};
 
 use crate::candidate::{Candidate, Candidates, store_beside};
 use crate::event::Observers;
-use crate::throttle::{Current, Shared, build_on};
+use crate::throttle::Shared;
+use crate::{ThrottleBuilder, ThrottleLayer};
 
 /// The observers of a layer, with the candidate of its rules and without the former one. Where it
 /// has the same name, it keeps its counts and its store.
@@ -17,7 +18,7 @@ use crate::throttle::{Current, Shared, build_on};
 /// If there is another candidate of its name, or no store for it.
 pub(in crate::rules) fn beside<B: Backend>(
     shared: &Shared<B>,
-    candidate: Option<(&str, &Shared<MemoryBackend>)>,
+    candidate: Option<(&str, &ThrottleBuilder)>,
 ) -> Result<Observers, ConfigError> {
     let observers = &shared.options.observers;
     let mut all: Candidates = observers.find().cloned().unwrap_or_default();
@@ -26,20 +27,21 @@ pub(in crate::rules) fn beside<B: Backend>(
         .iter()
         .position(|own| own.is_of_rules)
         .map(|place| all.0.remove(place));
-    if let Some((name, limits)) = candidate {
+    if let Some((name, builder)) = candidate {
         let former = former.filter(|former| *former.name == *name);
         let of_this_kind = former
             .as_ref()
-            .and_then(|former| (&*former.trial as &dyn Any).downcast_ref());
+            .and_then(|former| (&*former.trial as &dyn Any).downcast_ref::<ThrottleLayer<B>>());
         let store = match of_this_kind {
-            Some(current) => Current::<B>::with(current, |shared| shared.backend.clone()),
+            Some(layer) => layer.current.now().backend.clone(),
             None => store_beside(&shared.backend, name)?,
         };
         // Its limits stand in another file than those of the layer.
         let of_its_own = |error: ConfigError| {
             ConfigError::new("candidate", format_args!("{name:?}"), error.to_string())
         };
-        let trial = Arc::new(Current::fixed(build_on(store, limits).map_err(of_its_own)?));
+        let layer = builder.clone().backend(store).build().map_err(of_its_own)?;
+        let trial = Arc::new(layer);
         let counts = former.map(|former| former.counts).unwrap_or_default();
         all.add(Candidate {
             name: name.into(),

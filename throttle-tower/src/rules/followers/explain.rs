@@ -11,7 +11,8 @@ use throttle_core::{
 
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 use crate::limit::{Applied, OnMissing};
-use crate::throttle::{KeyChange, Shared, composition_waits, under};
+use crate::rules::any_layer::KeyChange;
+use crate::throttle::{Shared, composition_waits, under};
 
 /// Looks at what a request would be charged to, and charges nothing.
 ///
@@ -151,6 +152,7 @@ fn is_held(limit: &Applied, wait: Duration) -> bool {
 fn mismatch<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Option<String> {
     let when = shared
         .options
+        .settings
         .when
         .as_ref()
         .filter(|when| !when.holds(parts))?;
@@ -187,7 +189,7 @@ fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
 /// # Errors
 ///
 /// If the backend fails, or refuses an exception.
-pub(super) async fn change<B: Backend>(
+pub(in crate::rules) async fn change<B: Backend>(
     shared: Arc<Shared<B>>,
     name: &str,
     parts: &Parts,
@@ -206,7 +208,7 @@ pub(super) async fn change<B: Backend>(
 }
 
 /// The place of the limit on a rate that has the name.
-pub(super) fn place<B: Backend>(shared: &Shared<B>, name: &str) -> Option<usize> {
+pub(in crate::rules) fn place<B: Backend>(shared: &Shared<B>, name: &str) -> Option<usize> {
     B::set(&shared.prepared)
         .policies()
         .iter()

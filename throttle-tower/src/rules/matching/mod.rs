@@ -149,10 +149,6 @@ impl limit::Condition for Matcher {
     fn mismatch(&self, parts: &Parts) -> Option<String> {
         self.mismatch(parts)
     }
-
-    fn is_from_file(&self) -> bool {
-        true
-    }
 }
 
 impl ConditionIndex for Index {

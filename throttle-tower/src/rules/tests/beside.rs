@@ -198,18 +198,6 @@ async fn candidate_of_a_file_has_a_name_and_a_store_of_its_own() {
     );
     let refused = rules().layer(FailingBackend).unwrap_err().to_string();
     assert!(refused.starts_with(&start), "{refused}");
-    let moved = rules()
-        .layer(MemoryBackend::new())
-        .unwrap()
-        .0
-        .backend(FailingBackend)
-        .unwrap_err();
-    assert!(
-        moved
-            .to_string()
-            .starts_with("candidate is \"next.toml\": the backend"),
-        "{moved}"
-    );
     assert!(rules().layer(BoxBackend::new(MemoryBackend::new())).is_ok());
     let half = LocalShareBackend::new(MemoryBackend::new(), NonZeroU32::new(2).unwrap());
     let (layer, _) = rules().layer(half).unwrap();

@@ -535,7 +535,8 @@ async fn explanation_tells_that_the_layer_does_not_apply_and_why() {
         Some(3),
         "nothing was charged"
     );
-    let _program = layer.when(|_: &Parts| false);
+    let program = ThrottleLayer::builder(()).when(|_: &Parts| false);
+    let (_layer, handle) = handle.rules().layer_with(program).unwrap();
     let explained = explain(&handle, POST).await;
     assert_eq!(
         explained.layer_skips.as_deref(),
@@ -647,45 +648,4 @@ async fn class_of_a_request_and_its_reserve_are_explained() {
         high.limits[0].left.map(|left| (left.units, left.reserve)),
         Some((3, 0))
     );
-}
-
-#[tokio::test]
-async fn layer_that_was_made_last_of_those_left_is_asked() {
-    let text = "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = { rate \
-        = \"2/day\" }";
-    let (first, handle) = Rules::from_str("f", text, Registry::new())
-        .unwrap()
-        .layer(MemoryBackend::new())
-        .unwrap();
-    let (head, ()) = Request::new(()).into_parts();
-    let send = async |layer: &ThrottleLayer<MemoryBackend>| {
-        let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
-        layer
-            .layer(inner)
-            .oneshot(Request::new(()))
-            .await
-            .unwrap()
-            .status()
-    };
-    let left = async || {
-        handle.explain(&head).await.unwrap().limits[0]
-            .left
-            .unwrap()
-            .units
-    };
-    let last = first.clone().backend(MemoryBackend::new()).unwrap();
-    assert_eq!((send(&last).await, left().await), (StatusCode::OK, 1));
-    assert!(handle.reset("all", &head).await.unwrap());
-    assert_eq!(
-        (send(&last).await, left().await),
-        (StatusCode::OK, 1),
-        "its own store was reset"
-    );
-    drop(last);
-    assert_eq!(
-        left().await,
-        2,
-        "the one before is left, and has admitted nothing"
-    );
-    assert_eq!((send(&first).await, left().await), (StatusCode::OK, 1));
 }

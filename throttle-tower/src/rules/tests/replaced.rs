@@ -16,7 +16,7 @@ use super::bad::registry;
 use super::requests::Fallible;
 use crate::rules::{Change, Handle, Registry, Rules};
 use crate::shape::TokioClock;
-use crate::{Dialect, Permit, ThrottleLayer};
+use crate::{Dialect, Permit, ThrottleBuilder, ThrottleLayer};
 
 type Memory = MemoryBackend<ManualClock>;
 
@@ -27,10 +27,14 @@ fn memory() -> Memory {
 }
 
 fn live<B: Backend>(text: &str, backend: B) -> (ThrottleLayer<B>, Handle) {
+    live_with(text, ThrottleLayer::builder(()).backend(backend))
+}
+
+fn live_with<B: Backend>(text: &str, program: ThrottleBuilder<B>) -> (ThrottleLayer<B>, Handle) {
     let rules = Rules::from_str("throttle.toml", text, registry())
         .unwrap_or_else(|error| panic!("{error}"));
     rules
-        .layer(backend)
+        .layer_with(program)
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -124,26 +128,16 @@ async fn changed_reserve_is_told_and_decides_at_once() {
 }
 
 #[tokio::test]
-async fn layers_with_other_options_or_another_backend_follow() {
-    let (layer, handle) = live(&only("3/day"), memory());
-    let fewer_headers = layer.clone().headers(Dialect::None);
-    let elsewhere = layer
-        .clone()
+async fn layer_of_a_program_with_settings_of_its_own_follows() {
+    let program = ThrottleLayer::builder(())
+        .headers(Dialect::None)
         .retry_jitter(10)
-        .backend(MemoryBackend::new())
-        .unwrap();
+        .backend(memory());
+    let (layer, handle) = live_with(&only("3/day"), program);
+    assert_eq!(header(&send(&layer).await, "ratelimit-policy"), "");
     handle.replace(&only("5/day")).unwrap();
-    assert_eq!(admitted(&elsewhere, 9).await, 5);
-    assert_eq!(
-        admitted(&fewer_headers, 3).await + admitted(&layer, 9).await,
-        5,
-        "they share a store"
-    );
-    assert_eq!(header(&send(&fewer_headers).await, "ratelimit-policy"), "");
-    assert_eq!(
-        header(&send(&layer).await, "ratelimit-policy"),
-        "\"all\";q=5;w=86400"
-    );
+    assert_eq!(admitted(&layer, 9).await, 4);
+    assert_eq!(header(&send(&layer).await, "ratelimit-policy"), "");
 }
 
 #[tokio::test]
@@ -167,10 +161,10 @@ async fn file_with_a_mistake_leaves_everything_as_it_was() {
                 (1, &before.hash, before.loaded_at)
             );
             assert_eq!(status.last_error, Some(error), "{}", path.display());
-            assert_eq!(
-                header(&send_peek(&layer).await, "ratelimit-policy"),
-                "\"all\";q=3;w=86400"
-            );
+            let info = layer.info();
+            let policy = info.limits()[0].policy.as_ref().unwrap();
+            assert_eq!((info.limits().len(), policy.name()), (1, "all"));
+            assert_eq!(policy.algorithm().capacity(), 3);
             tried += 1;
         }
     }
@@ -185,17 +179,10 @@ async fn file_with_a_mistake_leaves_everything_as_it_was() {
     );
 }
 
-/// A request of which only the response's headers matter, on a clone of the limits.
-async fn send_peek(layer: &ThrottleLayer<Memory>) -> Response<()> {
-    send(&layer.clone().backend(memory()).unwrap()).await
-}
-
 #[tokio::test]
-async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
-    let (layer, handle) = live(&only("3/day"), memory());
-    let fallible = file(&[limit("all", "3/day", "on-error = \"closed\"")]);
-    handle.replace(&fallible).unwrap();
-    let can_fail = layer.clone().backend(Fallible::new(memory())).unwrap();
+async fn backend_that_refuses_keeps_the_former_rules() {
+    let fallible = |rate: &str| file(&[limit("all", rate, "on-error = \"closed\"")]);
+    let (layer, handle) = live(&fallible("3/day"), Fallible::new(memory()));
     let error = handle.replace(&only("4/day")).unwrap_err();
     assert!(
         error
@@ -205,9 +192,10 @@ async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
     );
     assert_eq!(
         (admitted(&layer, 9).await, handle.status().revision),
-        (3, 2)
+        (3, 1)
     );
-    drop(can_fail);
+    assert_eq!(handle.replace(&fallible("4/day")).unwrap().revision, 2);
+    drop(layer);
     assert_eq!(
         handle.replace(&only("4/day")).unwrap().revision,
         3,
@@ -217,21 +205,17 @@ async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
 
 #[tokio::test]
 async fn handle_keeps_neither_a_layer_nor_a_backend() {
-    let (kept, later) = (Arc::new(()), Arc::new(()));
+    let kept = Arc::new(());
     let only = |rate: &str| file(&[limit("all", rate, "on-error = \"closed\"")]);
-    let store = |clones: &Arc<()>| Fallible {
-        clones: Arc::clone(clones),
+    let store = Fallible {
+        clones: Arc::clone(&kept),
         ..Fallible::new(memory())
     };
-    let (layer, handle) = live(&only("3/day"), store(&kept));
-    let layer = layer.backend(store(&later)).unwrap();
+    let (layer, handle) = live(&only("3/day"), store);
     handle.replace(&only("5/day")).unwrap();
-    assert!(
-        Arc::strong_count(&kept) == 1 && Arc::strong_count(&later) > 1,
-        "the layer has left its first store"
-    );
+    assert!(Arc::strong_count(&kept) > 1);
     drop(layer);
-    assert_eq!(Arc::strong_count(&later), 1);
+    assert_eq!(Arc::strong_count(&kept), 1);
     let (head, ()) = Request::new(()).into_parts();
     let explained = handle.explain(&head).await.unwrap();
     assert_eq!(
@@ -349,13 +333,17 @@ async fn what_the_program_sets_goes_before_the_file() {
         )
     };
     let (layer, handle) = live(&file("draft-03"), memory());
-    let own = layer.clone().headers(Dialect::XRateLimit(
-        crate::headers::ResetFormat::DeltaSeconds,
-    ));
-    handle.replace(&with_limit("draft-07")).unwrap();
+    let delta = crate::headers::ResetFormat::DeltaSeconds;
+    let program = ThrottleLayer::builder(()).headers(Dialect::XRateLimit(delta));
+    let (own, of_program) = live_with(&file("draft-03"), program);
+    for handle in [&handle, &of_program] {
+        handle.replace(&with_limit("draft-07")).unwrap();
+    }
     assert_eq!(header(&send(&own).await, "x-ratelimit-limit"), "9");
-    assert!(header(&send(&layer).await, "ratelimit").starts_with("limit=9, remaining=7"));
-    handle.replace(&only("9/day")).unwrap();
+    assert!(header(&send(&layer).await, "ratelimit").starts_with("limit=9, remaining=8"));
+    for handle in [&handle, &of_program] {
+        handle.replace(&only("9/day")).unwrap();
+    }
     assert_eq!(header(&send(&own).await, "x-ratelimit-limit"), "9");
     assert_eq!(
         header(&send(&layer).await, "ratelimit-policy"),
@@ -370,8 +358,6 @@ async fn layer_applies_to_the_requests_that_the_file_in_force_says() {
     let when = |when: &str| only("1/day").replacen('\n', &format!("\n{when}\n"), 1);
     let (layer, handle) = live(&when("when = \"internal\""), memory());
     assert_eq!(admitted(&layer, 3).await, 3);
-    let all = layer.clone().when(|_: &http::request::Parts| true);
-    let none = layer.clone().when(|_: &http::request::Parts| false);
     let changed = handle
         .replace(&when("when = { not = \"internal\" }"))
         .unwrap();
@@ -380,51 +366,43 @@ async fn layer_applies_to_the_requests_that_the_file_in_force_says() {
         (changed.to_string().as_str(), changed.unused().count()),
         (text, 0)
     );
-    assert_eq!(
-        (admitted(&layer, 2).await, admitted(&none, 2).await),
-        (1, 2)
-    );
+    assert_eq!(admitted(&layer, 2).await, 1);
     let changed = handle
         .replace(&when("when = [\"preflight\", \"internal\"]"))
         .unwrap();
     let text = "revision 3\nwhen was { not = \"internal\" }, is [\"preflight\", \"internal\"]";
     assert_eq!(changed.to_string(), text);
-    assert_eq!(
-        (
-            admitted(&layer, 2).await,
-            admitted(&all, 2).await,
-            admitted(&none, 2).await
-        ),
-        (2, 0, 2)
-    );
+    assert_eq!(admitted(&layer, 2).await, 2);
     let changed = handle.replace(&when("")).unwrap();
     assert!(
         changed.to_string().ends_with("and is not there any more"),
         "{changed}"
     );
-    assert_eq!(
-        (
-            admitted(&layer, 2).await,
-            admitted(&all, 2).await,
-            admitted(&none, 2).await
-        ),
-        (0, 0, 2)
-    );
+    assert_eq!(admitted(&layer, 2).await, 0);
     handle.replace(&when("when = \"internal\"")).unwrap();
-    assert_eq!(
-        (admitted(&layer, 2).await, admitted(&all, 2).await),
-        (2, 0),
-        "the program has the last word"
-    );
+    assert_eq!(admitted(&layer, 2).await, 2);
+    for applies in [true, false] {
+        let program = ThrottleLayer::builder(()).when(move |_: &http::request::Parts| applies);
+        let (layer, handle) = live_with(&when("when = \"internal\""), program);
+        let admitted_of_two = if applies { [1, 0] } else { [2, 2] };
+        assert_eq!(admitted(&layer, 2).await, admitted_of_two[0]);
+        handle
+            .replace(&when("when = { not = \"internal\" }"))
+            .unwrap();
+        assert_eq!(
+            admitted(&layer, 2).await,
+            admitted_of_two[1],
+            "the program has the last word"
+        );
+    }
 }
 
 #[tokio::test]
 async fn layer_whose_program_says_what_failures_mean_needs_no_word_of_the_file() {
-    let (layer, handle) = live(&only("3/day"), memory());
-    let layer = layer
+    let program = ThrottleLayer::builder(())
         .on_error(crate::OnError::Closed)
-        .backend(Fallible::new(memory()))
-        .unwrap();
+        .backend(Fallible::new(memory()));
+    let (layer, handle) = live_with(&only("3/day"), program);
     assert_eq!(handle.replace(&only("4/day")).unwrap().revision, 2);
     assert_eq!(admitted(&layer, 9).await, 4);
 }
@@ -447,15 +425,22 @@ async fn what_a_share_has_used_stays_used_when_the_file_changes() {
         },
     );
     assert_eq!(admitted(&layer, 2).await, 2);
-    for (text, left) in [
-        (local("7/day", ""), 5),
-        (local("9/day", "wait-up-to = \"1ms\""), 2),
+    for (text, count, left) in [
+        (local("7/day", ""), 7, 5),
+        (local("9/day", "wait-up-to = \"1ms\""), 9, 2),
     ] {
         handle.replace(&text).unwrap();
+        let beside = layer
+            .with_limits(
+                crate::limit("all", crate::SlidingLog::new(crate::Rate::per_day(count)))
+                    .by(crate::Constant)
+                    .on_error(crate::OnError::local(1)),
+            )
+            .unwrap();
         assert_eq!(
-            admitted(&layer.clone().retry_jitter(10), 1).await,
+            admitted(&beside, 1).await,
             1,
-            "clones with other options use the same share"
+            "layers with other limits use the same share"
         );
         assert_eq!(admitted(&layer, 9).await, left - 1);
     }

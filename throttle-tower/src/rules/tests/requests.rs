@@ -50,8 +50,13 @@ fn registry() -> Registry {
 }
 
 struct App {
+    rules: Rules,
     layer: ThrottleLayer<Memory>,
     clock: ManualClock,
+}
+
+fn memory_at(clock: &ManualClock) -> Memory {
+    MemoryBackend::builder().clock(clock.clone()).build()
 }
 
 impl App {
@@ -63,9 +68,9 @@ impl App {
         let rules = Rules::from_str("throttle.toml", text, registry)
             .unwrap_or_else(|error| panic!("{error}"));
         let clock = ManualClock::default();
-        let memory = MemoryBackend::builder().clock(clock.clone()).build();
         Self {
-            layer: rules.layer(memory).unwrap().0,
+            layer: rules.layer(memory_at(&clock)).unwrap().0,
+            rules,
             clock,
         }
     }
@@ -401,9 +406,10 @@ async fn limit_for_some_routes_warns_around_a_router() {
     ] {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&seen);
-        app.layer = app
-            .layer
+        let program = ThrottleLayer::builder(())
+            .backend(memory_at(&app.clock))
             .on_warning(move |warning| sink.lock().unwrap().push(warning.clone()));
+        app.layer = app.rules.layer_with(program).unwrap().0;
         assert_eq!(app.admitted(3, || Request::post("/login")).await, 3);
         assert_eq!(*seen.lock().unwrap(), warnings);
     }

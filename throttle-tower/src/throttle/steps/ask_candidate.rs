@@ -17,20 +17,18 @@ use super::notify::notify;
 use super::{correct_charges, pipeline, wait_queue};
 use crate::candidate::{Comparing, Counts, Trial, Verdict};
 use crate::event::{Event, Outcome};
-use crate::throttle::current::Current;
+use crate::throttle::layer::ThrottleLayer;
 use crate::throttle::shared::Shared;
 
-impl<B: Backend> Trial for Current<B> {
+impl<B: Backend> Trial for ThrottleLayer<B> {
     fn ask(&self, event: &Event<'_>, counts: &Arc<Counts>) {
-        self.with(|shared| ask_candidate(shared, event, counts));
+        ask_candidate(&self.current.now(), event, counts);
     }
 
     fn shares_keys_with(&self, backend: &dyn Any) -> bool {
-        self.with(|shared| {
-            backend
-                .downcast_ref()
-                .is_some_and(|other| shared.backend.shares_keys_with(other))
-        })
+        backend
+            .downcast_ref()
+            .is_some_and(|other| self.current.now().backend.shares_keys_with(other))
     }
 }
 
@@ -69,6 +67,7 @@ fn ask_candidate<B: Backend>(shared: &Arc<Shared<B>>, event: &Event<'_>, counts:
     let parts = event.parts;
     if shared
         .options
+        .settings
         .when
         .as_ref()
         .is_some_and(|when| !when.holds(parts))
@@ -101,7 +100,7 @@ fn decide_later<B: Backend>(
     counts: &Arc<Counts>,
 ) {
     let background = &shared.options.background;
-    if background.counters.read().pending >= shared.options.max_waiting as u64 {
+    if background.counters.read().pending >= shared.options.max_waiting() as u64 {
         return counts.compare(event, None);
     }
     // The head goes on with its request. To copy it is slow, so that is done where it is read.

@@ -61,13 +61,9 @@ fn only<B: Backend>(whole: &Shared<B>, applies: &dyn Fn(usize) -> bool) -> Optio
         .iter()
         .map(|place| whole.applied[*place].where_it_applies())
         .collect();
-    let mut options = whole.options.clone();
-    if let Some(share) = &whole.share {
-        // A limit has one share, whatever set it is in.
-        options.local_store = Some(share.store().clone());
-    }
     let on = (whole.backend.clone(), Arc::clone(&whole.built_on));
-    let settings = (options, whole.announced.options.clone());
+    // A limit has one share, whatever set it is in: the options have its store.
+    let settings = (whole.options.clone(), whole.announced.options.clone());
     let mut shared = unshared(on, set, applied, Arc::clone(&whole.permits), settings).ok()?;
     if whole.share.is_some() {
         make_share(&mut shared).ok()?;

@@ -30,7 +30,7 @@ pub(in crate::throttle) fn start<B: Backend>(
     whole: &Arc<Shared<B>>,
     parts: &mut Parts,
 ) -> Started<B> {
-    if let Some(when) = &whole.options.when
+    if let Some(when) = &whole.options.settings.when
         && !when.holds(parts)
     {
         return Started::Judged(Judged::Pass(Admitted::untouched()));

@@ -111,9 +111,7 @@ pub(in crate::throttle) fn closed<B: Backend>(
     let is_not_enforced = not_enforced(error).is_some();
     let closes = |limit: &Applied| match shared.options.on_error_of(limit) {
         Some(OnError::Open) => why.is_busy() && shared.share.is_none(),
-        Some(local @ OnError::Local { .. }) => {
-            shared.share.is_none() || local.processes().is_none()
-        }
+        Some(OnError::Local { .. }) => shared.share.is_none(),
         Some(OnError::Closed) | None => true,
     };
     let limits = shared
@@ -145,7 +143,7 @@ pub(in crate::throttle) fn unavailable<B: Backend>(
         reason,
         StatusCode::SERVICE_UNAVAILABLE,
         parts,
-        shared.options.unavailable_retry_after,
+        shared.options.settings.unavailable_retry_after,
     )
 }
 
@@ -177,16 +175,16 @@ fn build<B: Backend>(
     parts: &Parts,
     extra: u64,
 ) -> Refused {
-    let unavailable = shared.options.unavailable_retry_after;
+    let unavailable = shared.options.settings.unavailable_retry_after;
     let refusal = Refusal {
         reason,
         status,
         parts,
-        grpc_refusals: shared.options.grpc_refusals,
+        grpc_refusals: shared.options.settings.grpc_refusals.unwrap_or(true),
         extra,
         unavailable,
     };
-    match &shared.options.response {
+    match &shared.options.settings.response {
         Some(builder) => builder.build(&refusal).changed(|response| {
             response
                 .headers_mut()
@@ -237,16 +235,12 @@ mod tests {
 
     #[tokio::test]
     async fn refusal_with_503_says_when_to_retry_only_if_that_is_set() {
-        let full =
-            || ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap();
+        let full = || ThrottleLayer::builder(limit("in-flight", InFlight::new(1)).by(Constant));
         let closed = || {
             let limits = limit("p", Gcra::new(Rate::per_second(1)))
                 .by(Constant)
                 .on_error(OnError::Closed);
-            ThrottleLayer::new(limits)
-                .unwrap()
-                .backend(FailingBackend)
-                .unwrap()
+            ThrottleLayer::builder(limits).backend(FailingBackend)
         };
         let wait = Duration::from_millis(1_500);
         for (wait, plain, grpc) in [
@@ -258,8 +252,14 @@ mod tests {
                 [Some("1"), Some("0")],
             ),
         ] {
-            let full = wait.map_or_else(full, |wait| full().unavailable_retry_after(wait));
-            let closed = wait.map_or_else(closed, |wait| closed().unavailable_retry_after(wait));
+            let full = wait
+                .map_or_else(full, |wait| full().unavailable_retry_after(wait))
+                .build()
+                .unwrap();
+            let closed = wait
+                .map_or_else(closed, |wait| closed().unavailable_retry_after(wait))
+                .build()
+                .unwrap();
             for (status, headers) in [refused(&full, false).await, refused(&closed, false).await] {
                 assert_eq!(
                     (status, told(&headers)),
@@ -284,17 +284,21 @@ mod tests {
         let keyed =
             limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(crate::Header::new("x-key"));
         let layer =
-            ThrottleLayer::new(keyed.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)))
+            ThrottleLayer::builder(keyed.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)))
+                .unavailable_retry_after(two)
+                .build()
                 .unwrap();
-        let (status, headers) = refused(&layer.unavailable_retry_after(two), false).await;
+        let (status, headers) = refused(&layer, false).await;
         assert_eq!(
             (status, told(&headers)),
             (StatusCode::UNAUTHORIZED, [None, None])
         );
         let quota =
-            ThrottleLayer::new(limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant))
+            ThrottleLayer::builder(limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant))
+                .unavailable_retry_after(two)
+                .build()
                 .unwrap();
-        let (status, headers) = refused(&quota.unavailable_retry_after(two), false).await;
+        let (status, headers) = refused(&quota, false).await;
         assert_eq!(
             (status, told(&headers)),
             (StatusCode::TOO_MANY_REQUESTS, [Some("3600"), None])
@@ -318,10 +322,11 @@ mod tests {
                     .insert("retry-after", own.parse().unwrap());
                 response
             };
-            let full = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant))
-                .unwrap()
+            let full = ThrottleLayer::builder(limit("in-flight", InFlight::new(1)).by(Constant))
                 .unavailable_retry_after(two)
-                .response(response);
+                .response(response)
+                .build()
+                .unwrap();
             assert_eq!(
                 told(&refused(&full, false).await.1),
                 [Some(expected), None],

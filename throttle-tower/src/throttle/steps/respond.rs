@@ -64,7 +64,10 @@ mod tests {
     use crate::{Constant, ThrottleLayer, limit};
 
     fn layer(name: &str, count: u64) -> ThrottleLayer {
-        ThrottleLayer::new(limit(name, Gcra::new(Rate::per_hour(count)).burst(count)).by(Constant))
+        let per_hour = limit(name, Gcra::new(Rate::per_hour(count)).burst(count)).by(Constant);
+        ThrottleLayer::builder(per_hour)
+            .report_in_response(true)
+            .build()
             .unwrap()
     }
 
@@ -100,7 +103,7 @@ mod tests {
             ))
             .await
         );
-        let inner = layer("inner", 1).report_in_response(true);
+        let inner = layer("inner", 1);
         for is_admitted in [true, false] {
             let answer = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
             let response = inner.layer(answer).oneshot(Request::new(())).await.unwrap();

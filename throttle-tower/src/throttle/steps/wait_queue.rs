@@ -167,7 +167,7 @@ impl<B: Backend> Waiting<'_, B> {
             LATE_OVER_A_STORE
         };
         let (algorithm, units) = (self.algorithm(key.0)?, self.calls.get(key.0)?.cost());
-        let (deadline, most) = (self.arrived + longest, self.shared.options.max_waiting);
+        let (deadline, most) = (self.arrived + longest, self.shared.options.max_waiting());
         let place = self.shared.queues.join(
             key,
             &Joining {
@@ -444,7 +444,7 @@ mod tests {
         let slow = limit("p", Gcra::new(Rate::per_second(1)))
             .by(Constant)
             .wait_up_to(Duration::from_millis(300));
-        let layer = ThrottleLayer::new(slow).unwrap().backend(store).unwrap();
+        let layer = ThrottleLayer::builder(slow).backend(store).build().unwrap();
         let fast = Gcra::new(Rate::per_second(100))
             .burst(100)
             .into_algorithm()

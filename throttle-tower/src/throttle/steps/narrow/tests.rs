@@ -152,11 +152,12 @@ impl Side {
             log.lock().unwrap().push(heard);
         };
         let store = MemoryBackend::builder().clock(clock.clone()).build();
-        let layer = ThrottleLayer::new(node.tree(&mut 0, false))
-            .ok()?
+        let layer = ThrottleLayer::builder(node.tree(&mut 0, false))
             .backend(store)
-            .unwrap();
-        let layer = layer.report_in_response(true).on_decision(hook);
+            .report_in_response(true)
+            .on_decision(hook)
+            .build()
+            .ok()?;
         layer.current.with(|shared| {
             if let (Some(narrowed), true) = (&shared.narrowed, is_whole) {
                 narrowed.fill();
@@ -267,16 +268,18 @@ async fn answer(_: Request<()>) -> Result<Response<()>, Infallible> {
     Ok(Response::new(()))
 }
 
-/// Also where no clone of the layer is left that would keep the former settings.
 #[tokio::test]
-async fn setting_that_is_changed_after_requests_counts_for_all_requests() {
-    let mut layer =
-        ThrottleLayer::new(all([conditional("a", 9, "/a"), conditional("b", 9, "/b")])).unwrap();
+async fn setting_that_is_replaced_after_requests_counts_for_all_requests() {
+    let builder =
+        ThrottleLayer::builder(all([conditional("a", 9, "/a"), conditional("b", 9, "/b")]));
+    let layer = builder.clone().build().unwrap();
     for (dialect, header) in [
         (Dialect::Draft11, "ratelimit-policy"),
         (Dialect::Draft07, "ratelimit"),
     ] {
-        layer = layer.headers(dialect);
+        layer
+            .replace_with(builder.clone().headers(dialect))
+            .unwrap();
         for path in ["/a", "/b"] {
             let response = send(&layer.layer(service_fn(answer)), path).await;
             assert!(response.headers().contains_key(header), "{dialect:?}");
@@ -333,9 +336,9 @@ async fn limits_that_are_left_out_change_nothing_where_the_store_fails() {
             .by(crate::Constant)
             .on_error(rules[0]);
         let limits: Vec<_> = (0..40).map(of).chain([always]).collect();
-        ThrottleLayer::new(all(limits))
-            .unwrap()
+        ThrottleLayer::builder(all(limits))
             .backend(FailingBackend)
+            .build()
             .unwrap()
     };
     let (local, open, closed) = (OnError::local(1), OnError::Open, OnError::Closed);

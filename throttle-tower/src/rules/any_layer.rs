@@ -1,0 +1,96 @@
+//! The layer of a handle, whatever its backend.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::request::Parts;
+use throttle_core::backend::{ExceptedKey, Exception};
+use throttle_core::{Backend, BackendError, ConfigError, MemoryBackend};
+
+use super::Rules;
+use super::followers::beside::beside;
+use super::followers::explain;
+use crate::limit::explained::Explanation;
+use crate::{ThrottleBuilder, ThrottleLayer};
+
+pub(super) trait AnyLayer: Send + Sync {
+    /// What would happen to a request.
+    fn explain<'a>(&self, parts: &'a Parts) -> Answer<'a, Explanation>;
+
+    /// Changes the key of a request in a limit.
+    fn change<'a>(&self, limit: &'a str, parts: &'a Parts, change: KeyChange) -> Answer<'a, bool>;
+
+    /// The keys of a limit with an exception, at most so many.
+    fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Answer<'a, Vec<ExceptedKey>>;
+
+    /// # Errors
+    ///
+    /// If the limits cannot be enforced on the layer's backend.
+    fn replace(&self, rules: &Rules) -> Result<(), ConfigError>;
+}
+
+/// What becomes of a key.
+pub(super) enum KeyChange {
+    /// It is unused.
+    Reset,
+    /// It has an exception, or none any more.
+    Except(Option<Exception>),
+    /// What it had left is used up.
+    Drain,
+}
+
+/// An answer of a backend.
+pub(super) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+
+/// Finds the layer of a handle, as long as it, a clone or a service is left.
+pub(super) type FindLayer = dyn Fn() -> Option<Box<dyn AnyLayer>> + Send + Sync;
+
+/// Finds `layer` without keeping it or its backend. It was built of what the `program` sets.
+pub(super) fn find_layer<B: Backend>(
+    layer: &ThrottleLayer<B>,
+    program: ThrottleBuilder<B>,
+) -> Box<FindLayer> {
+    let kept = layer.downgrade();
+    let program = Arc::new(program.backend(MemoryBackend::new()));
+    Box::new(move || {
+        Some(Box::new(RuledLayer {
+            layer: kept()?,
+            program: Arc::clone(&program),
+        }))
+    })
+}
+
+struct RuledLayer<B: Backend> {
+    layer: ThrottleLayer<B>,
+    /// What the program sets, on no backend.
+    program: Arc<ThrottleBuilder>,
+}
+
+impl<B: Backend> AnyLayer for RuledLayer<B> {
+    fn explain<'a>(&self, parts: &'a Parts) -> Answer<'a, Explanation> {
+        Box::pin(explain::explain(self.layer.current.now(), parts))
+    }
+
+    fn change<'a>(&self, limit: &'a str, parts: &'a Parts, change: KeyChange) -> Answer<'a, bool> {
+        let shared = self.layer.current.now();
+        Box::pin(explain::change(shared, limit, parts, change))
+    }
+
+    fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Answer<'a, Vec<ExceptedKey>> {
+        let shared = self.layer.current.now();
+        match explain::place(&shared, limit) {
+            Some(place) => shared.backend.exceptions(&shared.prepared, place, most),
+            None => Box::pin(std::future::ready(Ok(Vec::new()))),
+        }
+    }
+
+    fn replace(&self, rules: &Rules) -> Result<(), ConfigError> {
+        let program = ThrottleBuilder::clone(&self.program);
+        let next = program.or(rules.document.builder()).limits(rules.tree());
+        self.layer.replace_observed(
+            |former| next.backend(former.backend.clone()),
+            |former| beside(former, rules.candidate()),
+        )
+    }
+}
