@@ -20,7 +20,7 @@ pub(crate) struct Observed {
     pub(crate) permits: Vec<PolicyName>,
 }
 
-#[cfg(all(feature = "rules", feature = "offenders"))]
+#[cfg(feature = "offenders")]
 impl Observed {
     /// Returns whether the policies have the same names in the same order. Limits on requests in
     /// flight do not matter: they have no place among the policies.

@@ -14,8 +14,8 @@ use super::outcome::Event;
 ///
 /// # Indices
 ///
-/// The limits of a version of a layer have indices, which are those in [`LayerInfo::limits`]. If a
-/// rule file replaces the limits, their indices may change, and requests under way report by the
+/// The limits of a version of a layer have indices, which are those in [`LayerInfo::limits`]. If the
+/// limits are replaced, their indices may change, and requests under way report by the
 /// former ones. An observer that counts by index therefore returns another observer from
 /// [`built`](Self::built). One that counts by name need not.
 ///
@@ -77,10 +77,9 @@ use super::outcome::Event;
 /// # }
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// Called when a layer is built that this observer was given to, when it gets another backend,
-    /// and when its limits are replaced (`former` is the version before then). It is called before
-    /// the first request meets the limits. If another layer of the same rule file cannot be built
-    /// then, the former limits stay, and `layer` is never [in use](LayerInfo::is_in_use).
+    /// Called when a layer is built that this observer was given to, and when its limits are
+    /// [replaced](crate::ThrottleLayer::replace) (`former` is the version before then). It is
+    /// called once nothing else can fail, and before the first request meets the limits.
     ///
     /// Returns what observes these limits. Defaults to `None`: this observer does.
     fn built(&self, layer: &LayerInfo, former: Option<&LayerInfo>) -> Option<Arc<dyn Observer>> {

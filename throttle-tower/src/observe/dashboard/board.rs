@@ -12,7 +12,6 @@ use super::tightest::Tightest;
 use crate::Offender;
 use crate::candidate::Candidates;
 use crate::event::Backends;
-#[cfg(feature = "rules")]
 use crate::event::Observed;
 use crate::event::{BuiltInObserver, BuiltOn, Observers};
 use crate::lock::lock;
@@ -38,10 +37,6 @@ pub(super) struct Board {
     pub(super) candidates: Mutex<Candidates>,
     /// The limits that it is of.
     of: Arc<[Policy]>,
-    #[cfg_attr(
-        not(feature = "rules"),
-        expect(dead_code, reason = "limits are replaced by rules alone")
-    )]
     page: Weak<Shown<Self>>,
 }
 
@@ -109,7 +104,6 @@ impl Board {
     }
 
     /// Whether all that a board knows of limits is the same of these.
-    #[cfg(feature = "rules")]
     pub(super) fn is_of(&self, other: &Observed) -> bool {
         let permits = self.permits.iter().map(|permit| permit.name.as_str());
         let is_same = |(own, other): (&Policy, &Policy)| {
@@ -145,7 +139,6 @@ impl Board {
     }
 
     /// Rules have replaced the limits of a layer, if only by the same ones.
-    #[cfg(feature = "rules")]
     fn note_rules_change(&self, beside: &Observers) {
         self.note_candidates(beside);
         let (second, mut changes) = (self.moment().second(), lock(&self.rules_changes));
@@ -167,7 +160,6 @@ impl BuiltInObserver for Arc<Board> {
 
     /// It knows limits by their places, and what an unused key has of each. The page goes on with
     /// another board.
-    #[cfg(feature = "rules")]
     fn renewed(
         &self,
         former: &Observed,
@@ -343,11 +335,9 @@ impl Moment {
 const SHOWN: u32 = 120;
 
 /// Most changes of the rules that are listed.
-#[cfg(feature = "rules")]
 const RULES_CHANGES: usize = 20;
 
 /// The units that an unused key has, by the policy's tiers.
-#[cfg(feature = "rules")]
 fn capacities(policy: &Policy) -> impl Iterator<Item = u64> {
     let untiered = (!policy.is_tiered()).then_some(policy);
     untiered

@@ -32,7 +32,6 @@ impl<B> Shown<B> {
 
     /// The latest board, if another layer whose limits are replaced together with those of `former`
     /// has made it, and if it is of their new limits.
-    #[cfg(feature = "rules")]
     pub(super) fn made_for(&self, is_of: impl Fn(&B) -> bool, former: &Arc<B>) -> Option<Arc<B>> {
         let boards = lock(&self.0);
         boards
@@ -80,7 +79,6 @@ mod tests {
     }
 
     /// Layers that share a page report to one board, also after their limits were replaced.
-    #[cfg(feature = "rules")]
     #[test]
     fn board_that_another_layer_made_for_the_new_limits_is_reused() {
         let shown = Shown::default();

@@ -39,10 +39,6 @@ impl<B: Backend> ThrottleLayer<B> {
 
 /// Counts what one layer does, in the handles of the recorder.
 pub(super) struct Metrics {
-    #[cfg_attr(
-        not(feature = "rules"),
-        expect(dead_code, reason = "it is read where limits are replaced")
-    )]
     layer: String,
     handles: Registered<Handles>,
     store: Registered<StoreHandles>,
@@ -56,10 +52,6 @@ pub(super) struct Metrics {
 
 /// A policy of the layer.
 pub(super) struct PolicyMeter {
-    #[cfg_attr(
-        not(feature = "rules"),
-        expect(dead_code, reason = "it is read where limits are replaced")
-    )]
     name: PolicyName,
     /// What an unused key has in each tier.
     pub(super) capacities: Box<[u64]>,
@@ -131,7 +123,6 @@ impl Metrics {
 
     /// The metrics of the limits that replace those of these metrics. What waits or is in flight
     /// counts on.
-    #[cfg(feature = "rules")]
     fn renewed(&self, of: &Observed, candidates: &Candidates) -> Self {
         let mut renewed = Self::new(self.layer.clone(), of, candidates);
         for policy in &mut renewed.policies {
@@ -192,7 +183,6 @@ pub(super) fn capacity(policy: &Policy) -> u64 {
 }
 
 impl BuiltInObserver for Metrics {
-    #[cfg(feature = "rules")]
     fn renewed(
         &self,
         _: &Observed,

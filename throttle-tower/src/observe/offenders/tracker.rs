@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use super::offender::Offender;
 use super::recent::{Recent, Refused};
 use crate::event::BuiltInObserver;
-#[cfg(feature = "rules")]
 use crate::event::Observed;
 use crate::event::{Event, Outcome};
 use crate::lock::{lock, try_lock};
@@ -30,7 +29,6 @@ pub(in crate::observe) struct Tracker {
 
 impl BuiltInObserver for Arc<Tracker> {
     /// It knows limits by their places.
-    #[cfg(feature = "rules")]
     fn renewed(
         &self,
         former: &Observed,
@@ -66,7 +64,6 @@ fn refused_key<'a>(event: &Event<'a>) -> Option<(usize, &'a Policy, &'a Key)> {
 
 impl Tracker {
     /// A tracker of other limits, which shows keys in the same way.
-    #[cfg(feature = "rules")]
     pub(in crate::observe) fn anew(&self) -> Self {
         Self::new(self.show.clone())
     }

@@ -68,7 +68,6 @@ impl Tracer {
 }
 
 impl BuiltInObserver for Tracer {
-    #[cfg(feature = "rules")]
     fn renewed(
         &self,
         _: &Observed,
