@@ -28,6 +28,7 @@ mod public_paths;
 mod random_layers;
 mod readiness;
 mod refusing;
+mod replacing;
 mod routers;
 mod servers;
 mod sharing;

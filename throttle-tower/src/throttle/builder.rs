@@ -127,7 +127,7 @@ impl<B: Backend> ThrottleBuilder<B> {
     ///     Ok::<_, std::convert::Infallible>(Response::new(()))
     /// }));
     /// let response = service.oneshot(Request::new(())).await?;
-    /// assert_eq!(response.headers()["ratelimit-limit"], "9");
+    /// assert_eq!(response.headers()["ratelimit-policy"], "9;w=3600");
     /// # Ok(())
     /// # }
     /// ```
