@@ -26,8 +26,7 @@ pub(super) fn parse(text: &str) -> Result<Method, String> {
     let method = Method::from_bytes(text.as_bytes())
         .map_err(|_| "it is not a method, as in \"POST\"".to_owned())?;
     // Methods are short: by two letters, LIST would be POST. No two usual ones differ by one.
-    let letters: Vec<char> = text.chars().collect();
-    match USUAL.into_iter().find(|usual| edits(&letters, usual) == 1) {
+    match USUAL.into_iter().find(|usual| edits(text, usual) == 1) {
         Some(usual) => Err(format!("no method has this name; did you mean {usual:?}?")),
         None => Ok(method),
     }
