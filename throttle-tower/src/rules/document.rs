@@ -125,7 +125,7 @@ pub(super) fn read(
 /// Reads a document that is TOML.
 fn read_table(value: &DeValue<'_>, problems: &Problems, registry: &Registry) -> Option<Document> {
     refuse_too_many(value, problems)?;
-    let root = FileValue::new("".into(), String::new(), value, 0..0, problems).walk(&ROOT);
+    let root = FileValue::root(value, problems).walk(&ROOT);
     let context = Context {
         registry,
         client_ip: root
@@ -139,7 +139,7 @@ fn read_table(value: &DeValue<'_>, problems: &Problems, registry: &Registry) -> 
     let mut limits = Vec::new();
     let mut trees = Vec::new();
     for kind in KINDS {
-        for table in root.get(kind).map_or(&[][..], FileValue::each) {
+        for table in root.get(kind).into_iter().flat_map(|list| &list.children) {
             if let Some((entry, tree)) = entry::read(table, kind, &context) {
                 limits.push(entry);
                 trees.push(tree);

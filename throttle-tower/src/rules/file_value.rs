@@ -11,6 +11,7 @@ use toml::de::DeValue;
 use super::form::{FieldForm, Word, number, part};
 use super::problem::Problems;
 use super::shown::shorten;
+use super::value_text::value_text;
 
 pub(super) struct FileValue<'a> {
     /// The name of the field that has it, or of the limit that it is.
@@ -31,19 +32,13 @@ pub(super) struct FileValue<'a> {
 }
 
 impl<'a> FileValue<'a> {
-    pub(super) fn new(
-        owner: Rc<str>,
-        path: String,
-        value: &'a DeValue<'a>,
-        span: Range<usize>,
-        problems: &'a Problems,
-    ) -> Self {
+    pub(super) fn root(value: &'a DeValue<'a>, problems: &'a Problems) -> Self {
         Self {
             name: "",
-            owner,
-            path,
+            owner: Rc::default(),
+            path: String::new(),
             value,
-            span,
+            span: 0..0,
             fields: &[],
             fits: true,
             children: Vec::new(),
@@ -130,13 +125,10 @@ impl<'a> FileValue<'a> {
     pub(super) fn shown(&self) -> String {
         match self.value {
             DeValue::String(text) => shorten(text, |text| format!("{text:?}")),
-            DeValue::Integer(number) => shorten(&number.to_string(), str::to_owned),
-            DeValue::Float(number) => shorten(&number.to_string(), str::to_owned),
-            DeValue::Boolean(value) => value.to_string(),
-            DeValue::Datetime(value) => value.to_string(),
             DeValue::Array(list) if list.is_empty() => "an empty list".to_owned(),
             DeValue::Array(_) => "a list".to_owned(),
             DeValue::Table(_) => "a table".to_owned(),
+            value => shorten(&value_text(value), str::to_owned),
         }
     }
 }

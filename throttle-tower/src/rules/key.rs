@@ -116,12 +116,13 @@ pub(super) fn read(key: &FileValue<'_>, context: &Context<'_>) -> Option<KeySour
     if let Some(built_in) = key.word(&KEYS) {
         return Some(KeySource::Extractor(built_in(&context.client_ip)));
     }
-    let extractor = match key.text() {
-        Some(name) => match name.strip_prefix(HEADER) {
+    let extractor = match key.value {
+        DeValue::String(name) => match name.strip_prefix(HEADER) {
             Some(header) => checked(Header::new(header), key),
             None => return registered(key, "key", &context.registry.keys, &words(&KEYS)),
         },
-        None => of_several(key, context).or_else(|| of_table(key, context)),
+        DeValue::Array(_) => of_several(key, context),
+        _ => of_table(key, context),
     };
     extractor.map(KeySource::Extractor)
 }
@@ -144,7 +145,6 @@ pub(super) fn read_at_once(
 pub(super) type Extractor = Arc<dyn KeyExtractor>;
 
 fn of_several(key: &FileValue<'_>, context: &Context<'_>) -> Option<Extractor> {
-    key.value.as_array()?;
     let parts = parts(key, context)?;
     // One budget of all requests does not divide another key.
     let is_constant = |part: &&FileValue<'_>| part.text() == Some("constant");

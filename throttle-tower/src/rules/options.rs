@@ -431,24 +431,20 @@ fn status(value: &FileValue<'_>) -> Option<StatusCode> {
 
 /// The classes of requests that share a limit, the one with the least reserve first.
 fn priority(table: &FileValue<'_>, registry: &Registry) -> Option<Arc<Priority>> {
-    let (of, reserve) = match (table.get("classes"), table.get("reserve")) {
-        (Some(of), Some(reserve)) => (of, reserve),
-        (Some(of), None) => {
-            of.problem(
-                "no class has a reserve; write reserve = { interactive = 0, batch = 40 } beside it",
-            );
-            return None;
-        }
-        (None, Some(reserve)) => {
-            reserve.problem_as(
-                "reserve is without classes: the program names the class of a request; write \
-                 classes = \"importance\", a function that is registered with Registry::classes",
-            );
-            return None;
-        }
-        (None, None) => return None,
-    };
-    let of = registered(of, "classes", &registry.classes, &[])?;
+    let of = table.get("classes");
+    let reserve = table.get("reserve");
+    match (of, reserve) {
+        (Some(of), None) => of.problem(
+            "no class has a reserve; write reserve = { interactive = 0, batch = 40 } beside it",
+        ),
+        (None, Some(reserve)) => reserve.problem_as(
+            "reserve is without classes: the program names the class of a request; write classes \
+             = \"importance\", a function that is registered with Registry::classes",
+        ),
+        _ => {}
+    }
+    let of = registered(of?, "classes", &registry.classes, &[])?;
+    let reserve = reserve?;
     let class = |class: &FileValue<'_>| Some((class.name.to_owned(), class.number()?));
     let classes: Option<Vec<_>> = reserve.children.iter().map(class).collect();
     let mut classes = classes.filter(|_| reserve.fits)?;

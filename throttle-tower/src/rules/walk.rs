@@ -145,7 +145,17 @@ impl<'a> FileValue<'a> {
             match field {
                 Shared(fields) => self.walk_fields(table, fields, known),
                 OneOf(what, remedy, fields) => {
-                    let found = self.find_each(table, fields, known);
+                    let mut found = Vec::new();
+                    for field in *fields {
+                        let One(name, _, _, form) = field else {
+                            continue;
+                        };
+                        let value = self.find(table, name);
+                        if value.is_some() || !matches!(form, Never(_)) {
+                            known.push(name);
+                        }
+                        found.extend(value.map(|value| (value, form)));
+                    }
                     self.walk_one_of(found, what, remedy);
                 }
                 One(name, _, With(other), _) if self.get(other).is_none() => {
@@ -167,26 +177,6 @@ impl<'a> FileValue<'a> {
                 }
             }
         }
-    }
-
-    /// Those of the fields that are there.
-    fn find_each(
-        &self,
-        table: &'a DeTable<'a>,
-        fields: &'static [FieldForm],
-        known: &mut Vec<&'static str>,
-    ) -> Vec<(Self, &'static ValueForm)> {
-        let mut found = Vec::new();
-        for field in fields {
-            if let One(name, _, _, form) = field {
-                let value = self.find(table, name);
-                if value.is_some() || !matches!(form, Never(_)) {
-                    known.push(name);
-                }
-                found.extend(value.map(|value| (value, form)));
-            }
-        }
-        found
     }
 
     fn walk_one_of(
@@ -239,9 +229,13 @@ impl<'a> FileValue<'a> {
     }
 
     fn child(&self, name: &'a str, path: String, value: &'a Spanned<DeValue<'a>>) -> Self {
-        let owner = Rc::clone(&self.owner);
-        let child = Self::new(owner, path, value.get_ref(), value.span(), self.problems);
-        Self { name, ..child }
+        Self {
+            name,
+            owner: Rc::clone(&self.owner),
+            path,
+            span: value.span(),
+            ..Self::root(value.get_ref(), self.problems)
+        }
     }
 
     /// The name of a field with those of the tables around it, as a file may write it.
