@@ -33,17 +33,21 @@ impl RetryAfter {
 /// An existing value keeps its wording, and only if it is provably later: as seconds, or as a date.
 /// A value of another form cannot be compared, and is replaced.
 pub(crate) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
-    let lines = headers.get_all(RETRY_AFTER).iter();
-    let latest = lines
-        .filter_map(|value| Some((wait(value, now_unix_us)?, value)))
-        .max_by_key(|(theirs, _)| *theirs)
-        .filter(|(theirs, _)| theirs.as_secs() >= ours.seconds());
-    let value = match latest {
-        Some((_, value)) => Some(value.clone()),
-        None => integer_value(ours.seconds()),
-    };
-    if let Some(value) = value {
-        let _ = headers.try_insert(RETRY_AFTER, value);
+    // Appended first: few responses have the header already, and for the others this is one search
+    // instead of two.
+    if let Some(value) = integer_value(ours.seconds())
+        && let Ok(true) = headers.try_append(RETRY_AFTER, value)
+    {
+        keep_latest(headers, now_unix_us);
+    }
+}
+
+/// Keeps one value, of equal ones the first.
+fn keep_latest(headers: &mut HeaderMap, now_unix_us: u64) {
+    let lines = headers.get_all(RETRY_AFTER).iter().rev();
+    let waits = lines.filter_map(|value| Some((wait(value, now_unix_us)?, value.clone())));
+    if let Some((_, latest)) = waits.max_by_key(|(wait, _)| *wait) {
+        let _ = headers.try_insert(RETRY_AFTER, latest);
     }
 }
 
