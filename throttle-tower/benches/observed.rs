@@ -20,7 +20,9 @@ use http::request::Parts;
 use http::{Request, Response};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use throttle_tower::extract::{KeyExtractor, from_fn};
-use throttle_tower::{Constant, Gcra, Key, Rate, ThrottleLayer, limit};
+use throttle_tower::{
+    Constant, Gcra, Key, Metrics, Offenders, Page, Rate, ThrottleLayer, Traces, limit,
+};
 use tokio::runtime::{self, Handle};
 use tower::{Layer, Service};
 
@@ -82,10 +84,10 @@ fn services() -> Vec<App> {
         let plain = || layer(rate, has_many);
         [
             plain(),
-            plain().metrics("bench"),
-            plain().traced(),
-            plain().track_offenders(),
-            plain().dashboard::<()>().0,
+            plain().observe(Metrics::new("bench")),
+            plain().observe(Traces::new()),
+            plain().observe(Offenders::new()),
+            plain().observe(Page::new()),
         ]
     });
     observed.map(|layer| layer.layer(Answer)).collect()

@@ -54,16 +54,16 @@
 //!
 //! | feature | default | gives |
 //! |---|---|---|
-//! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleBuilder::on_warning) is set; with [`traced`](ThrottleLayer::traced), logs refusals |
+//! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleBuilder::on_warning) is set; `Traces`, which logs refusals |
 //! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`Permit`] as extractors; `ThrottleLayer::status`, a route that tells what is left |
 //! | `tonic` | no | the peer's address from tonic's server. gRPC requests are refused in its words without it |
 //! | `unicode` | no | `Header::normalize_identity` |
 //! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |
-//! | `offenders` | no | `ThrottleLayer::track_offenders`: which keys are refused most |
+//! | `offenders` | no | `Offenders`: which keys are refused most |
 //! | `rules` | no | [`rules`]: limits as a TOML file |
 //! | `watch` | no | `rules::Handle::watch`: reads a rule file again whenever it changes; brings `rules` |
 //! | `admin` | no | `rules::Handle::admin`: rules in force and explanations as a router of axum's; brings `axum` and `rules` |
-//! | `dashboard` | no | `ThrottleLayer::dashboard`: a page that shows what the layer does now; brings `axum` and `offenders` |
+//! | `dashboard` | no | `Page`: a page that shows what layers do now; brings `axum` and `offenders` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -106,6 +106,8 @@ mod time;
 pub mod usage;
 
 #[doc(inline)]
+pub use candidate::Candidate;
+#[doc(inline)]
 pub use client_ip::{ClientIp, TrustedProxies};
 pub use event::{
     Activity, Event, LayerInfo, LimitInfo, LimitState, LimitStatus, Observer, Outcome,
@@ -116,10 +118,14 @@ pub use extract::{Constant, Header, Host, KeyExtractor, Route};
 pub use headers::Dialect;
 #[doc(inline)]
 pub use limit::{InFlight, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
-#[cfg(feature = "offenders")]
-pub use observe::Offender;
+#[cfg(feature = "dashboard")]
+pub use observe::Page;
+#[cfg(feature = "tracing")]
+pub use observe::Traces;
 #[cfg(feature = "metrics")]
-pub use observe::metrics;
+pub use observe::metrics::{self, Metrics};
+#[cfg(feature = "offenders")]
+pub use observe::{Offender, Offenders};
 #[doc(inline)]
 pub use plans::plans;
 #[doc(inline)]

@@ -13,17 +13,23 @@ use axum::routing::get;
 use futures_util::stream;
 use metrics_exporter_prometheus::PrometheusHandle;
 use throttle_tower::throttle_core::Backend;
-use throttle_tower::{ThrottleLayer, Usage};
+use throttle_tower::{Metrics, Page, ThrottleBuilder, Usage};
 
-use crate::limits::estimate;
+use crate::limits::{self, estimate};
 use crate::payments::Payments;
 
 /// Serves some routes behind the limits, and the metrics and the page beside them.
 pub fn app<B: Backend>(
-    throttle: ThrottleLayer<B>,
+    throttle: ThrottleBuilder<B>,
     metrics: PrometheusHandle,
 ) -> anyhow::Result<Router> {
-    let (throttle, page) = throttle.metrics("api").dashboard();
+    let candidate = limits::candidate()?.metrics("api");
+    let page = Page::new().candidate(&candidate);
+    let throttle = throttle
+        .observe(Metrics::new("api"))
+        .observe(page.clone())
+        .observe(candidate)
+        .build()?;
     let limited = Router::new()
         .route("/", get(async || "hello\n"))
         .route("/report", get(async || "all is well\n"))
@@ -39,7 +45,7 @@ pub fn app<B: Backend>(
     // put them behind your authentication, or on a port of their own.
     Ok(limited
         .route("/metrics", get(async move || text(&metrics)))
-        .nest_service("/throttle", page))
+        .nest_service("/throttle", page.router()))
 }
 
 fn text(metrics: &PrometheusHandle) -> impl IntoResponse + use<> {

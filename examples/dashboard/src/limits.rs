@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use axum::http::request::Parts;
-use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
-    ClientIp, Constant, Gcra, Header, InFlight, KeyExtractor, OnError, Rate, Route, ThrottleLayer,
-    TokenBucket, TrustedProxies, all, limit, plans,
+    Candidate, ClientIp, Constant, Gcra, Header, InFlight, KeyExtractor, OnError, Rate, Route,
+    ThrottleBuilder, ThrottleLayer, TokenBucket, TrustedProxies, all, limit, plans,
 };
 
 /// Processes that share the limits. While Redis is away, each admits this part of a limit.
@@ -30,16 +29,21 @@ const API_KEYS: [&str; 12] = [
 
 const PLANS: [(&str, u64); 2] = [("free", 5), ("pro", 50)];
 
-pub fn layer<B: Backend>(backend: B) -> anyhow::Result<ThrottleLayer<B>> {
-    // The load sends from this machine, in the name of several addresses, as a proxy would.
+/// Asked about the same requests as the limits in force, and only counted.
+pub fn candidate() -> anyhow::Result<Candidate> {
+    let half = limit("per-ip", Gcra::new(Rate::per_second(20)).burst(40)).by(address()?);
+    Ok(Candidate::in_memory("half-per-ip", half)?)
+}
+
+/// The load sends from this machine, in the name of several addresses, as a proxy would.
+fn address() -> anyhow::Result<ClientIp> {
     let proxies = TrustedProxies::new(["127.0.0.0/8"])?;
-    let address = ClientIp::x_forwarded_for(proxies);
-    // Asked beside the limits in force, and only counted.
-    let half = ThrottleLayer::new(
-        limit("per-ip", Gcra::new(Rate::per_second(20)).burst(40)).by(address.clone()),
-    )?;
+    Ok(ClientIp::x_forwarded_for(proxies))
+}
+
+pub fn builder() -> anyhow::Result<ThrottleBuilder> {
     let limits = all((
-        limit("per-ip", Gcra::new(Rate::per_second(40)).burst(80)).by(address),
+        limit("per-ip", Gcra::new(Rate::per_second(40)).burst(80)).by(address()?),
         limit("per-key", TokenBucket::new(Rate::per_second(20)).burst(40))
             .by(api_key())
             .refund_server_errors(),
@@ -67,11 +71,7 @@ pub fn layer<B: Backend>(backend: B) -> anyhow::Result<ThrottleLayer<B>> {
         limit("in-flight", InFlight::new(64)).by(Constant),
         limit("in-flight-per-key", InFlight::new(4)).by(api_key()),
     ));
-    Ok(ThrottleLayer::builder(limits)
-        .on_error(OnError::local(PROCESSES))
-        .backend(backend)
-        .build()?
-        .candidate("half-per-ip", half)?)
+    Ok(ThrottleLayer::builder(limits).on_error(OnError::local(PROCESSES)))
 }
 
 /// A key that has been issued. Requests with another one share a budget.

@@ -13,7 +13,6 @@ use anyhow::Context;
 use axum::Router;
 use clap::Parser;
 use throttle_redis::{RedisBackend, Single};
-use throttle_tower::MemoryBackend;
 use tokio::net::TcpListener;
 
 /// A rate-limited server that shows what its limits do, and clients that keep it busy.
@@ -84,9 +83,9 @@ fn build(redis_url: Option<&str>) -> anyhow::Result<Router> {
             let redis = RedisBackend::builder(Single::new(url)?)
                 .metrics("redis")
                 .build()?;
-            app::app(limits::layer(redis)?, metrics)
+            app::app(limits::builder()?.backend(redis), metrics)
         }
-        None => app::app(limits::layer(MemoryBackend::new())?, metrics),
+        None => app::app(limits::builder()?, metrics),
     }
 }
 

@@ -207,9 +207,6 @@ fn prepare_layer(
         "layer".to_owned(),
         Table::from_iter([("headers".to_owned(), Value::from("none"))]).into(),
     );
-    if file.remove("candidate").is_some() {
-        notes.push("the candidate is not decided: it refuses no request".to_owned());
-    }
     if let Some(when) = file.remove("when") {
         left_out.insert("the layer's own `when`".to_owned(), when);
         notes.push("the layer's own `when` is taken to hold for all requests".to_owned());
@@ -423,9 +420,8 @@ mod tests {
     fn what_a_replay_takes_otherwise_is_said() {
         let text = "when = \"external\"\n[client-ip]\nsource = \"x-forwarded-for\"\ntrusted = \
             [\"10.0.0.0/28\"]\n";
-        let text = "candidate = \"next.toml\"\n".to_owned() + text;
         let rest = "by = \"client-ip\"\nmatch = { routes = [\"/\"] }";
-        let file = read(&(text + &limit("a", rest)), &[]);
-        assert_eq!(file.notes.len(), 4, "{:?}", file.notes);
+        let file = read(&(text.to_owned() + &limit("a", rest)), &[]);
+        assert_eq!(file.notes.len(), 3, "{:?}", file.notes);
     }
 }

@@ -16,7 +16,7 @@ use http_body_util::Empty;
 use throttle_tower::extract::MatchedRoute;
 use throttle_tower::rules::RulesError;
 use throttle_tower::{
-    Event, ManualClock, MemoryBackend, Outcome, Throttle, ThrottleLayer, Timestamp,
+    Event, LimitState, ManualClock, MemoryBackend, Outcome, Throttle, ThrottleLayer, Timestamp,
 };
 use tower::{Layer, Service};
 
@@ -122,16 +122,12 @@ fn note(event: &Event<'_>, names: &[String], to: &mut Decided) {
     to.is_refused = !event.outcome.is_passed_on();
     to.lacks_key = matches!(event.outcome, Outcome::MissingKey);
     to.limits.resize(names.len(), None);
-    let statuses = event
-        .decision
-        .map_or(&[][..], |decision| decision.statuses());
-    for (policy, status) in event
-        .policies
-        .iter()
-        .zip(statuses)
-        .filter(|(_, status)| status.applies())
-    {
-        if let Some(place) = names.iter().position(|name| name == policy.name()) {
+    for limit in event.limits() {
+        let LimitState::Units { status, .. } = limit.state else {
+            continue;
+        };
+        let name = limit.info.name.as_str();
+        if let Some(place) = names.iter().position(|own| own == name) {
             to.limits[place] = Some(status.refuses());
         }
         to.is_overflow |= status.is_overflow();

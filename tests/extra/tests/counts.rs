@@ -17,7 +17,7 @@ use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Server;
 use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
-    DecidedBy, Gcra, Header, LimitReport, OnError, Rate, Reason, ThrottleBuilder, ThrottleLayer, limit,
+    DecidedBy, Gcra, Header, LimitReport, Metrics, OnError, Rate, Reason, ThrottleLayer, limit,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -135,8 +135,8 @@ fn headers_of(report: &LimitReport) -> HeaderMap {
     headers
 }
 
-fn telling<B: Backend>(builder: ThrottleBuilder<B>) -> ThrottleLayer<B> {
-    let builder = builder.response(|refusal| {
+fn telling<B: Backend>(layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
+    layer.response(|refusal| {
         let mut response = refusal.default_response();
         match refusal.reason {
             Reason::Quota(report) => response.headers_mut().extend(headers_of(report)),
@@ -151,8 +151,7 @@ fn telling<B: Backend>(builder: ThrottleBuilder<B>) -> ThrottleLayer<B> {
             _ => {}
         }
         response
-    });
-    builder.build().unwrap()
+    })
 }
 
 /// Counts what a response says.
@@ -221,10 +220,10 @@ async fn serve(app: Router) -> String {
     url
 }
 
-fn limited<B: Backend>(name: &str, builder: ThrottleBuilder<B>) -> Router {
+fn limited<B: Backend>(name: &str, layer: ThrottleLayer<B>) -> Router {
     Router::new()
         .route(&format!("/{name}/{{wanted}}"), get(respond))
-        .layer(telling(builder).metrics(name))
+        .layer(telling(layer).observe(Metrics::new(name)))
 }
 
 async fn ask(
@@ -275,7 +274,10 @@ async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
         .on_error(on_error);
         limited(
             name,
-            ThrottleLayer::builder(policy).backend(redis.clone()),
+            ThrottleLayer::builder(policy)
+                .backend(redis.clone())
+                .build()
+                .unwrap(),
         )
     };
     let refunds = limit("refunds", Gcra::new(Rate::per_day(500)).burst(500))
@@ -284,7 +286,9 @@ async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
         .refund_successful();
     let refunds = ThrottleLayer::builder(refunds)
         .on_error(OnError::Closed)
-        .backend(redis.clone());
+        .backend(redis.clone())
+        .build()
+        .unwrap();
     let app = layer("local", 100, OnError::local(2))
         .merge(layer("open", 100_000, OnError::Open))
         .merge(layer("closed", 100_000, OnError::Closed))

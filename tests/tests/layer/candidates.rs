@@ -4,23 +4,21 @@
 //! `PROPTEST_CASES=100000 cargo test -p throttle-tests --test candidates
 //! law_14` draws more histories, also on Redis.
 
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, StatusCode};
 use proptest::prelude::*;
-use throttle_core::{
-    Algorithm, Backend, BackendErrorKind, LocalShareBackend, ManualClock, Timestamp,
-};
+use throttle_core::{Algorithm, Backend, BackendErrorKind, ManualClock, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Server;
 use throttle_tower::candidate::Flips;
 use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{
-    Constant, Decision, FixedWindow, Gcra, Header, InFlight, Limit, LimitReport, MemoryBackend,
-    OnError, OnMissing, Rate, SlidingLog, ThrottleBuilder, ThrottleLayer, all, limit,
+    Candidate, Constant, Decision, FixedWindow, Gcra, Header, InFlight, LimitReport, LimitTree,
+    MemoryBackend, OnError, OnMissing, Rate, SlidingLog, ThrottleBuilder, ThrottleLayer, all,
+    limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -100,8 +98,9 @@ async fn compare<B: Backend>(
 ) -> Result<(), TestCaseError> {
     let layer = |store, algorithms| logged(builder(store, limits(algorithms)));
     let (candidate, asked) = layer(candidate, other);
-    let (observed, observed_log) = layer(observed, live);
-    let observed = observed.candidate("v2", candidate.clone()).unwrap();
+    let v2 = Candidate::of("v2", candidate.clone()).unwrap();
+    let observed = builder(observed, limits(live)).observe(v2.clone());
+    let (observed, observed_log) = logged(observed);
     let (plain, plain_log) = layer(plain, live);
     let (other, other_log) = layer(other_alone, other);
     send(&observed, now, steps, || candidate.settlements().pending).await;
@@ -124,7 +123,7 @@ async fn compare<B: Backend>(
             .filter(|pair| *pair == (&a, &b))
             .count() as u64
     };
-    let flips = observed.flips("v2").unwrap();
+    let flips = v2.flips();
     let expected =
         [(true, true), (false, false), (true, false), (false, true)].map(|(a, b)| count(a, b));
     prop_assert_eq!(
@@ -215,6 +214,16 @@ fn builder<B: Backend>(
     ThrottleLayer::builder(limits).backend(backend)
 }
 
+/// A layer that a candidate observes.
+fn beside<B: Backend, C: Backend>(
+    live: ThrottleBuilder<B>,
+    candidate: ThrottleLayer<C>,
+) -> (ThrottleLayer<B>, Candidate<C>) {
+    let candidate = Candidate::of("v2", candidate).unwrap();
+    let live = live.observe(candidate.clone()).build().unwrap();
+    (live, candidate)
+}
+
 async fn status<B: Backend>(layer: &ThrottleLayer<B>, request: Request<Text>) -> StatusCode {
     layer
         .layer(Strict::default())
@@ -226,9 +235,7 @@ async fn status<B: Backend>(layer: &ThrottleLayer<B>, request: Request<Text>) ->
 
 /// The results of a candidate after so many requests to a live layer that admits two.
 async fn after<B: Backend>(requests: u32, candidate: ThrottleLayer<B>) -> [u64; 5] {
-    let live = on(memory(), shared("live", 2))
-        .candidate("v2", candidate)
-        .unwrap();
+    let (live, v2) = beside(builder(memory(), shared("live", 2)), candidate);
     for n in 0..requests {
         let expected = if n < 2 {
             StatusCode::OK
@@ -237,26 +244,23 @@ async fn after<B: Backend>(requests: u32, candidate: ThrottleLayer<B>) -> [u64; 
         };
         assert_eq!(status(&live, get()).await, expected);
     }
-    results(&live.flips("v2").unwrap())
+    results(&v2.flips())
 }
 
 /// Of one store no question is read, and of the other no answer comes.
 #[tokio::test]
 async fn law_14_no_response_waits_for_a_store_that_hangs() {
     for store in [Remote::slow(0, 0), Remote::slow(2, 0)] {
-        let hanging = ThrottleLayer::builder(shared("candidate", 9))
-            .backend(store.clone())
+        let hanging = builder(store.clone(), shared("candidate", 9))
             .max_waiting(2)
             .build()
             .unwrap();
-        let live = on(memory(), shared("live", 2))
-            .candidate("v2", hanging.clone())
-            .unwrap();
+        let (live, v2) = beside(builder(memory(), shared("live", 2)), hanging.clone());
         for _ in 0..4 {
             let mut response = live.layer(Strict::default()).oneshot(get());
             assert!(crate::common::poll(&mut response).is_ready());
         }
-        let counted = results(&live.flips("v2").unwrap());
+        let counted = results(&v2.flips());
         assert_eq!(
             (counted, hanging.settlements().pending),
             ([0, 0, 0, 0, 2], 2),
@@ -270,7 +274,7 @@ async fn law_14_no_response_waits_for_a_store_that_hangs() {
             tokio::task::yield_now().await;
         }
         assert_eq!(
-            results(&live.flips("v2").unwrap()),
+            results(&v2.flips()),
             [2, 0, 0, 0, 2],
             "the store has decided those two"
         );
@@ -280,16 +284,14 @@ async fn law_14_no_response_waits_for_a_store_that_hangs() {
 #[test]
 fn decision_that_its_runtime_does_not_end_is_counted_as_not_decided() {
     let hanging = on(Remote::slow(0, 0), shared("candidate", 9));
-    let live = on(memory(), shared("live", 2))
-        .candidate("v2", hanging)
-        .unwrap();
+    let (live, v2) = beside(builder(memory(), shared("live", 2)), hanging);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
     assert_eq!(runtime.block_on(status(&live, get())), StatusCode::OK);
-    assert_eq!(results(&live.flips("v2").unwrap()), [0; 5]);
+    assert_eq!(results(&v2.flips()), [0; 5]);
     drop(runtime);
-    assert_eq!(results(&live.flips("v2").unwrap()), [0, 0, 0, 0, 1]);
+    assert_eq!(results(&v2.flips()), [0, 0, 0, 0, 1]);
 }
 
 #[tokio::test]
@@ -310,13 +312,11 @@ async fn store_that_fails_decides_nothing_whatever_on_error_says() {
 async fn request_that_is_dropped_before_it_is_decided_is_not_compared() {
     let store = Remote::slow(0, 0);
     let candidate = ThrottleLayer::new(shared("candidate", 9)).unwrap();
-    let live = on(store, shared("live", 2))
-        .candidate("v2", candidate)
-        .unwrap();
+    let (live, v2) = beside(builder(store, shared("live", 2)), candidate);
     let mut response = live.layer(Strict::default()).oneshot(get());
     assert!(crate::common::poll(&mut response).is_pending());
     drop(response);
-    assert_eq!(results(&live.flips("v2").unwrap()), [0; 5]);
+    assert_eq!(results(&v2.flips()), [0; 5]);
 }
 
 /// A million new keys would fill it; here it has room for one.
@@ -328,13 +328,8 @@ async fn law_14_full_store_of_a_candidate_changes_no_live_decision() {
         .max_keys(1)
         .clock(ManualClock::default())
         .build();
-    let live = ThrottleLayer::builder(of("live"))
-        .backend(memory())
-        .report_in_response(true)
-        .build()
-        .unwrap()
-        .candidate("v2", on(store.clone(), of("candidate")))
-        .unwrap();
+    let live = builder(memory(), of("live")).report_in_response(true);
+    let (live, v2) = beside(live, on(store.clone(), of("candidate")));
     for n in 0..300 {
         for left in [1, 0] {
             let response = live
@@ -349,7 +344,7 @@ async fn law_14_full_store_of_a_candidate_changes_no_live_decision() {
             assert_eq!(shown.collect::<Vec<_>>(), [(left, false)]);
         }
     }
-    let flips = live.flips("v2").unwrap();
+    let flips = v2.flips();
     assert!(
         store.keys() <= 2 && flips.would_refuse > 500,
         "its keys share budgets: {flips:?}"
@@ -368,9 +363,7 @@ async fn lookups_and_waits_of_a_candidate_are_its_own() {
         .wait_up_to(Duration::from_millis(150));
     for (candidate, expected) in [(looked_up, [1, 1, 1, 0, 0]), (held, [2, 1, 0, 0, 0])] {
         let candidate = ThrottleLayer::new(candidate).unwrap();
-        let live = on(memory(), shared("live", 2))
-            .candidate("v2", candidate.clone())
-            .unwrap();
+        let (live, v2) = beside(builder(memory(), shared("live", 2)), candidate.clone());
         let started = std::time::Instant::now();
         for _ in 0..3 {
             status(&live, get()).await;
@@ -381,7 +374,7 @@ async fn lookups_and_waits_of_a_candidate_are_its_own() {
         );
         assert!(candidate.settlements().pending > 0);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(results(&live.flips("v2").unwrap()), expected);
+        assert_eq!(results(&v2.flips()), expected);
     }
 }
 
@@ -414,16 +407,14 @@ async fn class_beside_a_key_that_a_candidate_looks_up_is_that_of_the_request() {
         limit("p", Gcra::new(Rate::per_hour(2)).burst(2)).by_async(|_| async { Some(1) });
     let candidate =
         ThrottleLayer::new(looked_up.priority([("high", 0), ("low", 1)], class)).unwrap();
-    let live = on(memory(), shared("live", 2))
-        .candidate("v2", candidate.clone())
-        .unwrap();
+    let (live, v2) = beside(builder(memory(), shared("live", 2)), candidate.clone());
     for _ in 0..2 {
         status(&live, keyed("ada")).await;
     }
     while candidate.settlements().pending > 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(results(&live.flips("v2").unwrap()), [1, 0, 1, 0, 0]);
+    assert_eq!(results(&v2.flips()), [1, 0, 1, 0, 0]);
 }
 
 #[tokio::test]
@@ -469,115 +460,63 @@ async fn candidate_charges_refused_requests_if_it_says_so() {
     assert_eq!(crate::common::left(&store, "p", 5), 0);
 }
 
-fn refused(result: Result<ThrottleLayer<impl Backend>, throttle_tower::ConfigError>) -> String {
-    result.map(drop).unwrap_err().to_string()
-}
-
 #[test]
 fn candidate_without_an_honest_meaning_does_not_build() {
-    let live = |store: &crate::common::Memory| on(store.clone(), shared("p", 2));
-    let (store, own) = (memory(), memory());
-    let with =
-        |limits: Limit| refused(live(&store).candidate("v2", ThrottleLayer::new(limits).unwrap()));
     let starts = "candidate is a limit that acts on responses: InFlight, refunds, strike_if \
         and settled_later do, and";
+    let starts = |limit| format!("policy \"{limit}\": {starts}");
+    let with = |limits: LimitTree| Candidate::in_memory("v2", limits).unwrap_err().to_string();
     for limits in [
         shared("q", 1).refund_failed(),
         shared("q", 1).settled_later(),
         shared("q", 1).refund_aborted(),
     ] {
-        let error = with(limits);
-        assert!(
-            error.starts_with(&format!("policy \"q\": {starts}")),
-            "{error}"
-        );
+        let error = with(all([shared("p", 1), limits]));
+        assert!(error.starts_with(&starts("q")), "{error}");
     }
-    let permits = ThrottleLayer::new(limit("c", InFlight::new(1)).by(Constant)).unwrap();
-    let error = refused(live(&store).candidate("v2", permits));
-    assert!(
-        error.starts_with(&format!("policy \"c\": {starts}")),
-        "{error}"
-    );
-    let twice = live(&store)
-        .candidate("v2", live(&own))
-        .unwrap()
-        .candidate("v2", live(&memory()));
-    assert!(refused(twice).starts_with("candidate is \"v2\" twice: "));
-    let shares = "candidate is \"v2\" on the store of the live layer: it would charge the budgets \
-        of the live limits; ";
-    assert!(refused(live(&store).candidate("v2", live(&store))).starts_with(shares));
-    let with_candidate = live(&store).candidate("v2", live(&own)).unwrap();
-    let moved = with_candidate.replace_with(builder(own.clone(), shared("p", 2)));
-    assert!(
-        moved.unwrap_err().to_string().starts_with(shares),
-        "moved to the store of the candidate later"
-    );
-    let boxed = |store: &crate::common::Memory| {
-        on(
-            throttle_core::BoxBackend::new(store.clone()),
-            shared("p", 2),
-        )
-    };
-    assert!(refused(boxed(&store).candidate("v2", boxed(&store))).starts_with(shares));
-    assert!(boxed(&store).candidate("v2", boxed(&own)).is_ok());
-    let share = |store: &crate::common::Memory| {
-        on(
-            LocalShareBackend::new(store.clone(), NonZeroU32::MIN),
-            shared("p", 2),
-        )
-    };
-    assert!(refused(share(&store).candidate("v2", share(&store))).starts_with(shares));
-    let redis = |prefix: &str| {
-        let redis = RedisBackend::builder(Single::new("redis://127.0.0.1:1").unwrap())
-            .prefix(prefix)
-            .build()
-            .unwrap();
-        on(redis, shared("p", 2).on_error(OnError::Open))
-    };
-    assert!(refused(redis("a:").candidate("v2", redis("a:"))).starts_with(shares));
-    assert!(redis("a:").candidate("v2", redis("b:")).is_ok());
-    // A backend that does not implement `shares_keys_with` cannot tell whether the two share keys.
-    let remote = || on(Remote::slow(0, 0), shared("p", 2));
-    assert!(refused(remote().candidate("v2", remote())).starts_with(shares));
+    let error = with(limit("c", InFlight::new(1)).by(Constant).into());
+    assert!(error.starts_with(&starts("c")), "{error}");
 }
 
 #[tokio::test]
-async fn flips_are_those_of_the_candidate_of_a_name_and_name_the_policies() {
+async fn candidates_of_a_layer_count_apart_and_name_the_policies() {
     let strict = all([shared("both", 1), shared("wide", 9)]);
-    let live = on(memory(), all([shared("both", 2), shared("live", 3)]));
-    let live = live
-        .candidate("strict", ThrottleLayer::new(strict).unwrap())
-        .unwrap();
-    let live = live
-        .candidate("lax", ThrottleLayer::new(shared("lax", 9)).unwrap())
-        .unwrap();
+    let live = builder(memory(), all([shared("both", 2), shared("live", 3)]));
+    let strict = Candidate::in_memory("v2", strict).unwrap();
+    let live = live.observe(strict.clone());
+    let (live, lax) = beside(live, ThrottleLayer::new(shared("lax", 9)).unwrap());
     for _ in 0..4 {
         status(&live, get()).await;
     }
-    let by_policy = |name| {
-        let flips = live.flips(name).unwrap();
+    let by_policy = |flips: Flips| {
         let rows = flips
             .by_policy
             .iter()
             .map(|row| (row.policy.to_string(), row.would_refuse, row.would_admit));
         (results(&flips), rows.collect::<Vec<_>>())
     };
-    assert_eq!(
-        by_policy("strict"),
-        ([1, 2, 1, 0, 0], vec![("both".to_owned(), 1, 0)])
-    );
-    assert_eq!(
-        by_policy("lax"),
-        ([2, 0, 0, 2, 0], vec![("both".to_owned(), 0, 2)])
-    );
-    assert_eq!(live.flips("other"), None);
-    assert_eq!(
-        live.with_limits(shared("inside", 1))
-            .unwrap()
-            .flips("strict"),
-        None,
-        "it observes one layer"
-    );
+    let expected = ([1, 2, 1, 0, 0], vec![("both".to_owned(), 1, 0)]);
+    assert_eq!(by_policy(strict.flips()), expected);
+    let expected = ([2, 0, 0, 2, 0], vec![("both".to_owned(), 0, 2)]);
+    assert_eq!(by_policy(lax.flips()), expected);
+    let inside = live.with_limits(shared("inside", 1)).unwrap();
+    status(&inside, get()).await;
+    assert_eq!(by_policy(lax.flips()), expected, "it observes one layer");
+}
+
+#[tokio::test]
+async fn candidate_of_several_layers_counts_their_requests_together() {
+    let v2 = Candidate::in_memory("v2", shared("p", 3)).unwrap();
+    let layers = [1, 9].map(|burst| {
+        let live = builder(memory(), shared("p", burst)).observe(v2.clone());
+        live.build().unwrap()
+    });
+    for layer in &layers {
+        for _ in 0..2 {
+            status(layer, get()).await;
+        }
+    }
+    assert_eq!(results(&v2.flips()), [2, 0, 1, 1, 0]);
 }
 
 /// A reload of either file keeps the counts. One that brings a limit that cannot be a candidate
@@ -589,17 +528,16 @@ async fn rule_file_is_a_candidate_that_is_reloaded() {
             format!("gcra = {{ rate = \"1/hour\", burst = {burst} }}\nby = \"constant\"\n{more}");
         format!("version = 1\n[[limit]]\nname = \"p\"\n{limit}")
     };
-    let layer = |burst| {
-        let rules = Rules::from_str("rules.toml", &text(burst, ""), Registry::new()).unwrap();
-        rules.layer(MemoryBackend::new()).unwrap()
-    };
-    let ((now, now_file), (next, next_file)) = (layer(9), layer(1));
-    let live = now.candidate("next", next).unwrap();
+    let rules = |burst| Rules::from_str("rules.toml", &text(burst, ""), Registry::new()).unwrap();
+    let (next, next_file) = rules(1).layer(MemoryBackend::new()).unwrap();
+    let next = Candidate::of("v2", next).unwrap();
+    let program = ThrottleLayer::builder(()).observe(next.clone());
+    let (live, now_file) = rules(9).layer_with(program).unwrap();
     let ask = async |times: u32| {
         for _ in 0..times {
             status(&live, get()).await;
         }
-        results(&live.flips("next").unwrap())
+        results(&next.flips())
     };
     assert_eq!(ask(2).await, [1, 0, 1, 0, 0]);
     next_file.replace(&text(9, "")).unwrap();
@@ -620,14 +558,12 @@ async fn candidate_bans_keys_by_what_it_would_refuse() {
     let tight = limit("p", Gcra::new(Rate::per_second(1)).burst(1))
         .by(Constant)
         .ban_even_if_spoofable(ban);
-    let layer = on(memory(), shared("p", 9))
-        .candidate("v2", on(next, tight))
-        .unwrap();
+    let (layer, v2) = beside(builder(memory(), shared("p", 9)), on(next, tight));
     for _ in 0..2 {
         status(&layer, get()).await;
     }
     clock.advance(Duration::from_secs(9));
     assert_eq!(status(&layer, get()).await, StatusCode::OK);
-    let flips = layer.flips("v2").unwrap();
+    let flips = v2.flips();
     assert_eq!((flips.both_admit, flips.would_refuse), (1, 2));
 }

@@ -16,8 +16,8 @@ use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
-    Constant, Gcra, Header, InFlight, LeakyBucket, LimitTree, MemoryBackend, OnError, OnMissing,
-    Rate, ShapeLayer, ThrottleLayer, all, any, limit, plans,
+    Candidate, Constant, Gcra, Header, InFlight, LeakyBucket, LimitTree, MemoryBackend, Metrics,
+    OnError, OnMissing, Rate, ShapeLayer, ThrottleBuilder, ThrottleLayer, all, any, limit, plans,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -80,9 +80,9 @@ async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
         let limits = all([shared("all", 9), per_key(10).on_missing(OnMissing::Skip)]);
         let layer = ThrottleLayer::builder(limits)
             .backend(memory())
+            .observe(Metrics::new("api"))
             .build()
-            .unwrap()
-            .metrics("api");
+            .unwrap();
         // After the eighth charge at least four fifths of nine are used.
         send_each(
             &layer,
@@ -132,20 +132,18 @@ async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
 }
 
 /// The names of a layer's series and of their labels.
-async fn registered<B: Backend>(layer: ThrottleLayer<B>) -> Vec<String> {
-    let series = metered(async { send_each(&layer.metrics("api"), [get()]).await });
+async fn registered<B: Backend>(builder: ThrottleBuilder<B>) -> Vec<String> {
+    let series = metered(async {
+        let layer = builder.observe(Metrics::new("api")).build().unwrap();
+        send_each(&layer, [get()]).await;
+    });
     series.await.into_keys().collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn series_that_can_never_count_is_not_registered() {
     let counts = |series: &[String], of: &str| series.iter().any(|name| name.contains(of));
-    let layer = |limits: LimitTree| {
-        ThrottleLayer::builder(limits)
-            .backend(memory())
-            .build()
-            .unwrap()
-    };
+    let layer = |limits: LimitTree| ThrottleLayer::builder(limits).backend(memory());
     let plain = registered(layer(all([shared("p", 9)]))).await;
     assert_eq!(
         plain,
@@ -177,7 +175,7 @@ async fn series_that_can_never_count_is_not_registered() {
         ),
         (
             all((shared("p", 9), limit("jobs", InFlight::new(1)).by(Constant))),
-            &["no_permit", "refunded", "missing_key", "throttle_in_flight"],
+            &["no_permit", "refunded", "throttle_in_flight"],
         ),
     ] {
         let series = registered(layer(limits)).await;
@@ -188,9 +186,7 @@ async fn series_that_can_never_count_is_not_registered() {
     }
     let on_store = ThrottleLayer::builder(all([shared("p", 9)]))
         .on_error(OnError::Closed)
-        .backend(Remote::faltering(true))
-        .build()
-        .unwrap();
+        .backend(Remote::faltering(true));
     let on_store = registered(on_store).await;
     for of in ["failed_open", "failed_closed", "throttle_degraded_total"] {
         assert!(
@@ -217,9 +213,9 @@ async fn limit_whose_condition_does_not_hold_is_not_counted() {
         ]);
         let layer = ThrottleLayer::builder(limits)
             .backend(memory())
+            .observe(Metrics::new("api"))
             .build()
-            .unwrap()
-            .metrics("api");
+            .unwrap();
         send_each(
             &layer,
             ["ada", "bob", "bob", "ada", "ada", "eve"].map(keyed),
@@ -286,9 +282,9 @@ async fn near_is_at_most_a_fifth_of_the_capacity_in_the_tier_of_the_request() {
     let series = metered(async {
         let layer = ThrottleLayer::builder(per_user)
             .backend(memory())
+            .observe(Metrics::new("api"))
             .build()
-            .unwrap()
-            .metrics("api");
+            .unwrap();
         send_each(
             &layer,
             (0..5)
@@ -333,9 +329,9 @@ async fn decisions_are_counted_by_class_where_a_limit_has_classes() {
     ));
     let layer = ThrottleLayer::builder(classed)
         .backend(memory())
+        .observe(Metrics::new("api"))
         .build()
-        .unwrap()
-        .metrics("api");
+        .unwrap();
     let service = layer.layer(service_fn(async |_: Request<Text>| {
         Ok::<_, Infallible>(Response::new(()))
     }));
@@ -419,9 +415,9 @@ async fn lookups_say_how_they_ended() {
         // The first limit has no lookup, so the lookups counted belong to the second.
         let layer = ThrottleLayer::builder(all((shared("all", 99), per_user)))
             .backend(memory())
+            .observe(Metrics::new("api"))
             .build()
-            .unwrap()
-            .metrics("api");
+            .unwrap();
         let service = layer.layer(Strict::default());
         let slow = tokio::spawn(service.clone().oneshot(keyed("slow")));
         tokio::task::yield_now().await;
@@ -457,9 +453,9 @@ async fn recorder_that_is_installed_late_counts_from_then_on_and_has_all_levels(
         limit("jobs", InFlight::new(9)).by(Constant),
     )))
     .backend(memory())
+    .observe(Metrics::new("api"))
     .build()
-    .unwrap()
-    .metrics("api");
+    .unwrap();
     let gate = Arc::new(Semaphore::new(0));
     let service = layer.layer(service_fn({
         let gate = Arc::clone(&gate);
@@ -504,7 +500,10 @@ async fn permits_in_flight_and_saturation_are_shown() {
             limit("all", InFlight::new(3)).by(Constant),
             limit("jobs", InFlight::new(2)).by(Constant),
         ));
-        let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
+        let layer = ThrottleLayer::builder(limits)
+            .observe(Metrics::new("api"))
+            .build()
+            .unwrap();
         let service = layer.layer(service_fn(async |_: Request<Text>| {
             pending::<()>().await;
             Ok::<_, Infallible>(Response::new(()))
@@ -566,9 +565,9 @@ async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
         let tokens = || limit("tokens", Gcra::new(Rate::per_day(100))).by(Header::new("x-api-key"));
         let layer = ThrottleLayer::builder(tokens().cost(40).settled_later())
             .backend(memory())
+            .observe(Metrics::new("llm"))
             .build()
-            .unwrap()
-            .metrics("llm");
+            .unwrap();
         settle_each(&layer, ["10", "50", "90"]).await;
     })
     .await;
@@ -591,16 +590,16 @@ async fn units_charged_afterwards_are_counted() {
             .settled_later();
         let layer = ThrottleLayer::builder(tokens)
             .backend(memory())
+            .observe(Metrics::new("llm"))
             .build()
-            .unwrap()
-            .metrics("llm");
+            .unwrap();
         settle_each(&layer, ["0", "90", "50"]).await;
         let attempts = shared("attempts", 10).cost(4).charge_refused();
         let layer = ThrottleLayer::builder(attempts)
             .backend(memory())
+            .observe(Metrics::new("site"))
             .build()
-            .unwrap()
-            .metrics("site");
+            .unwrap();
         send_each(&layer, (0..5).map(|_| get())).await;
         // Others take a unit before each attempt is charged.
         let store = Remote::faltering(true);
@@ -612,9 +611,9 @@ async fn units_charged_afterwards_are_counted() {
             .on_error(OnError::Closed);
         let layer = ThrottleLayer::builder(attempts)
             .backend(store.clone())
+            .observe(Metrics::new("raced"))
             .build()
-            .unwrap()
-            .metrics("raced");
+            .unwrap();
         send_each(&layer, (0..3).map(|_| get())).await;
         sleep(Duration::from_millis(10)).await;
         send_each(&layer, [get()]).await;
@@ -651,9 +650,9 @@ async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
         let limits = all((all(rates), limit("jobs", InFlight::new(1)).by(Constant)));
         let layer = ThrottleLayer::builder(limits)
             .backend(remote.clone())
+            .observe(Metrics::new("api"))
             .build()
-            .unwrap()
-            .metrics("api");
+            .unwrap();
         let service = layer.layer(service_fn(async |_: Request<Text>| {
             pending::<()>().await;
             Ok::<_, Infallible>(Response::new(()))
@@ -705,9 +704,9 @@ async fn store_that_fails_is_timed_and_says_who_decided_instead() {
             let remote = Remote::faltering(false);
             let layer = ThrottleLayer::builder(shared("all", 9).on_error(on_error))
                 .backend(remote.clone())
+                .observe(Metrics::new(name))
                 .build()
-                .unwrap()
-                .metrics(name);
+                .unwrap();
             send_each(&layer, [get()]).await;
             remote.trouble(Some(Unavailable));
             send_each(&layer, [get(), get()]).await;
@@ -759,9 +758,9 @@ async fn queue_shows_who_waits_and_how_long_each_waited() {
         let clock = throttle_tower::shape::TokioClock::new();
         let layer = ThrottleLayer::builder(queued.wait_up_to(Duration::from_secs(5)))
             .backend(MemoryBackend::builder().clock(clock).build())
+            .observe(Metrics::new("api"))
             .build()
-            .unwrap()
-            .metrics("api");
+            .unwrap();
         let service = layer.layer(Strict::default());
         let calls: Vec<_> = (0..4)
             .map(|_| tokio::spawn(service.clone().oneshot(get())))
@@ -802,9 +801,9 @@ async fn hostile_keys_paths_and_methods_add_no_series() {
     let layer = |name: &str| {
         ThrottleLayer::builder(limits())
             .backend(memory())
+            .observe(Metrics::new(name))
             .build()
             .unwrap()
-            .metrics(name)
     };
     let once = metered(async { send_each(&layer("api"), [get()]).await }).await;
     let hostile = metered(async {
@@ -949,18 +948,18 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
         ]),
         limit("in-flight", InFlight::new(2)).by(Constant),
     ));
-    let candidate = ThrottleLayer::new(shared("a", 1)).unwrap();
-    let layer = ThrottleLayer::new(limits)
-        .unwrap()
-        .candidate("v2", candidate)
-        .unwrap()
-        .metrics("api");
+    let candidate = Candidate::in_memory("v2", shared("a", 1)).unwrap();
+    let layer = ThrottleLayer::builder(limits)
+        .observe(candidate.metrics("api"))
+        .observe(Metrics::new("api"))
+        .build()
+        .unwrap();
     send_each(&layer, [keyed("ada")]).await;
     let remote = ThrottleLayer::builder(shared("p", 1))
         .on_error(OnError::Closed)
-        .backend(Remote::faltering(true))
-        .build();
-    send_each(&remote.unwrap().metrics("remote"), [get()]).await;
+        .backend(Remote::faltering(true));
+    let remote = remote.observe(Metrics::new("remote")).build().unwrap();
+    send_each(&remote, [get()]).await;
     let layer: ShapeLayer<()> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10)))
         .unwrap()
         .metrics("upstream");
@@ -1000,9 +999,9 @@ async fn full_store_in_memory_is_shown_with_the_keys_that_share_a_bucket() {
             .build();
         let layer = ThrottleLayer::builder(per_key(10))
             .backend(small.clone())
+            .observe(Metrics::new("api"))
             .build()
-            .unwrap()
-            .metrics("api");
+            .unwrap();
         send_each(&layer, (0..400).map(|n| keyed(&format!("key{n}")))).await;
         assert!(small.keys() <= 100);
     })
@@ -1025,9 +1024,10 @@ async fn candidate_is_counted_by_its_results_and_once() {
     };
     let series = metered(async {
         let rules = Rules::from_str("rules.toml", &text(2), Registry::new()).unwrap();
-        let (live, file) = rules.layer(MemoryBackend::new()).unwrap();
-        let candidate = ThrottleLayer::new(shared("p", 1)).unwrap().metrics("next");
-        let live = live.candidate("v2", candidate).unwrap().metrics("api");
+        let candidate = ThrottleLayer::builder(shared("p", 1)).observe(Metrics::new("next"));
+        let candidate = Candidate::of("v2", candidate.build().unwrap()).unwrap();
+        let program = ThrottleLayer::builder(()).observe(candidate.metrics("api"));
+        let (live, file) = rules.layer_with(program).unwrap();
         send_each(&live, [get(), get()]).await;
         sleep(Duration::from_millis(500)).await;
         file.replace(&text(4)).unwrap();
@@ -1056,38 +1056,4 @@ async fn candidate_is_counted_by_its_results_and_once() {
         [1.0, 4.0],
         "its own metrics"
     );
-}
-
-#[tokio::test]
-async fn candidate_that_a_reload_brings_is_counted() {
-    let folder = std::env::temp_dir().join(format!("throttle-candidate-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let write = |file: &str, head: &str, burst: u64| {
-        let limit = format!("gcra = {{ rate = \"1/hour\", burst = {burst} }}\nby = \"constant\"\n");
-        std::fs::write(
-            folder.join(file),
-            format!("version = 1\n{head}\n[[limit]]\nname = \"p\"\n{limit}"),
-        )
-        .unwrap();
-    };
-    write("rules.toml", "", 9);
-    write("next.toml", "", 1);
-    let series = metered(async {
-        let rules = Rules::from_path(folder.join("rules.toml"), Registry::new()).unwrap();
-        let (live, file) = rules.layer(MemoryBackend::new()).unwrap();
-        let live = live.metrics("api");
-        send_each(&live, [get()]).await;
-        write("rules.toml", "candidate = \"next.toml\"", 9);
-        file.reload().unwrap();
-        send_each(&live, [get(), get()]).await;
-        sleep(Duration::from_millis(250)).await;
-    })
-    .await;
-    std::fs::remove_dir_all(&folder).unwrap();
-    let of = |result| {
-        series[&format!(
-            r#"throttle_candidate_total{{candidate="next.toml",layer="api",result="{result}"}}"#
-        )]
-    };
-    assert_eq!(["both_admit", "would_refuse"].map(of), [1.0, 1.0]);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use throttle_tower::{Gcra, Header, Rate, ThrottleLayer, limit, plans};
+use throttle_tower::{Gcra, Header, Metrics, Rate, ThrottleLayer, limit, plans};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::{Memory, get, keyed, memory, send_each, shared};
@@ -21,9 +21,9 @@ fn runtime() -> Runtime {
 fn layer() -> ThrottleLayer<Memory> {
     ThrottleLayer::builder(shared("all", 100))
         .backend(memory())
+        .observe(Metrics::new("api"))
         .build()
         .unwrap()
-        .metrics("api")
 }
 
 /// What was reported since the last time, by the values of a metric's labels in their order.
@@ -101,9 +101,9 @@ async fn a_lookup_counts_for_the_layer_whose_request_asked_for_it() {
     let layer = |name| {
         ThrottleLayer::builder(per_user.clone())
             .backend(memory())
+            .observe(Metrics::new(name))
             .build()
             .unwrap()
-            .metrics(name)
     };
     let (one, other) = (layer("one"), layer("other"));
     send_each(&one, ["ada", "ada", "bob"].map(keyed)).await;
@@ -126,13 +126,13 @@ async fn keys_count_for_the_layer_on_whose_backend_they_are() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);
-    let per_key = limit("per-key", Gcra::new(Rate::per_day(9))).by(Header::new("x-api-key"));
     let layer = |name: &str| {
-        ThrottleLayer::builder(per_key.clone())
+        let per_key = limit("per-key", Gcra::new(Rate::per_day(9))).by(Header::new("x-api-key"));
+        ThrottleLayer::builder(per_key)
             .backend(memory())
+            .observe(Metrics::new(name))
             .build()
             .unwrap()
-            .metrics(name)
     };
     let (one, other) = (layer("one"), layer("other"));
     let keys = || reported(&snapshotter, "throttle_keys");

@@ -8,11 +8,7 @@ use std::path::{Path, PathBuf};
 /// A room of the crate, and the private paths that its files may use.
 const ROOMS: [(&str, &[&str]); 2] = [("rules", &RULES), ("observe/dashboard", &DASHBOARD)];
 
-const RULES: [&str; 24] = [
-    "candidate::Candidate",
-    "candidate::Candidates",
-    "candidate::store_beside",
-    "event::Observers",
+const RULES: [&str; 34] = [
     "extract::host_name::MAX_LENGTH",
     "extract::host_name::has_letters_of_a_host",
     "extract::host_name::ipv6",
@@ -20,6 +16,8 @@ const RULES: [&str; 24] = [
     "extract::host_name::without_port",
     "limit::Applied",
     "limit::ClassOf",
+    "limit::Compiled",
+    "limit::Condition",
     "limit::ConditionIndex",
     "limit::Numbers",
     "limit::Priority",
@@ -29,24 +27,28 @@ const RULES: [&str; 24] = [
     "limit::explained::KeyLeft",
     "limit::explained::Verdict",
     "lock::lock",
+    "throttle::Asking",
+    "throttle::Current",
+    "throttle::Follower",
+    "throttle::Followers",
+    "throttle::Jitter",
+    "throttle::KeyChange",
+    "throttle::Live",
+    "throttle::Next",
+    "throttle::Options",
+    "throttle::ResponseOptions",
     "throttle::Shared",
-    "throttle::check_candidate",
     "throttle::composition_waits",
+    "throttle::make_share",
+    "throttle::report_built",
     "throttle::under",
+    "throttle::unshared",
 ];
 
-const DASHBOARD: [&str; 12] = [
-    "candidate::Candidate",
-    "candidate::Candidates",
-    "event::Backends",
-    "event::BuiltInObserver",
-    "event::BuiltOn",
-    "event::Observed",
-    "event::Observers",
+const DASHBOARD: [&str; 4] = [
     "lock::lock",
     "lock::try_lock",
     "observe::decider::Decider",
-    "observe::offenders::tracker::Tracker",
     "time::micros",
 ];
 

@@ -13,9 +13,8 @@ use http::{Request, Response, StatusCode};
 use throttle_core::{Backend, BackendErrorKind};
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Concurrency, Constant, Dialect, Event, Gcra, InFlight, KeyExtractor, LayerInfo, Limit,
-    MemoryBackend, Observer, OnError, Rate, SlidingLog, Throttle, ThrottleLayer, Warning, all,
-    limit,
+    Constant, Dialect, Event, Gcra, InFlight, KeyExtractor, LayerInfo, Limit, MemoryBackend,
+    Observer, OnError, Rate, SlidingLog, Throttle, ThrottleLayer, Warning, all, limit,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -139,7 +138,7 @@ async fn replace_keeps_settings_and_replace_with_brings_its_own() {
 
 #[tokio::test]
 async fn permits_of_requests_in_flight_count_on_by_the_name_of_their_limit() {
-    let jobs = |most| Concurrency::new(most).name("jobs");
+    let jobs = |most| limit("jobs", InFlight::new(most)).by(Constant);
     let layer = ThrottleLayer::new(jobs(2)).unwrap();
     let held = Arc::new(Mutex::new(Vec::new()));
     let keeping = Arc::clone(&held);

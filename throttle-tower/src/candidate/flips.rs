@@ -1,18 +1,21 @@
 //! How often a candidate and the live layer agree.
 
+#[cfg(feature = "metrics")]
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-#[cfg(feature = "metrics")]
-use std::sync::{Arc, Mutex};
 
+#[cfg(feature = "metrics")]
+use metrics::{Counter, Unit, counter, describe_counter};
 use throttle_core::PolicyName;
+#[cfg(feature = "metrics")]
+use throttle_core::metrics::Registered;
 
 use crate::event::{Event, Outcome};
-#[cfg(feature = "metrics")]
-use crate::lock::lock;
+use crate::throttle::Ruling;
 
-/// What a candidate would do to the requests of the live layer, counted since it was added: see
-/// [`ThrottleLayer::flips`](crate::ThrottleLayer::flips), whose page has an example.
+/// What a candidate would do to the requests of the live layer: see
+/// [`Candidate::flips`](crate::Candidate::flips).
 ///
 /// ```
 /// use throttle_tower::candidate::Flips;
@@ -56,8 +59,8 @@ pub struct Flips {
 ///     )
 /// }
 /// # let gcra = throttle_tower::Gcra::new(throttle_tower::Rate::per_hour(1));
-/// # let layer = || throttle_tower::ThrottleLayer::new(throttle_tower::limit("p", gcra).by(throttle_tower::Constant));
-/// # let flips = layer()?.candidate("v2", layer()?)?.flips("v2").expect("it is there");
+/// # let limits = throttle_tower::limit("p", gcra).by(throttle_tower::Constant);
+/// # let flips = throttle_tower::Candidate::in_memory("v2", limits)?.flips();
 /// assert!(
 ///     flips.by_policy.iter().map(line).next().is_none(),
 ///     "nothing has happened"
@@ -76,7 +79,7 @@ pub struct PolicyFlips {
 }
 
 /// The labels of the results, in the order of the counts.
-pub(crate) const RESULTS: [&str; 5] = [
+const RESULTS: [&str; 5] = [
     "both_admit",
     "both_refuse",
     "would_refuse",
@@ -86,43 +89,35 @@ pub(crate) const RESULTS: [&str; 5] = [
 
 /// Counts the results of one candidate. All threads share the counters.
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(super) struct Counts {
     results: [AtomicU64; RESULTS.len()],
     by_policy: ByPolicy,
-    /// Also counts each result, by its index.
     #[cfg(feature = "metrics")]
-    report: Mutex<Option<Report>>,
+    reported: Option<Registered<[Counter; RESULTS.len()]>>,
 }
 
-#[cfg(feature = "metrics")]
-type Report = Arc<dyn Fn(usize) + Send + Sync>;
-
-/// What becomes of a request under one of the two layers.
-pub(crate) enum Verdict {
-    Admitted,
-    /// By a policy, if it is known.
-    Refused(Option<PolicyName>),
-}
-
-impl Verdict {
-    pub(super) fn of(event: &Event<'_>) -> Self {
-        match event.outcome {
-            Outcome::NoPermit(limits) => Self::Refused(limits.first().cloned()),
-            outcome if outcome.is_passed_on() => Self::Admitted,
-            _ => Self::Refused(event.binding().map(|policy| policy.policy_name().clone())),
-        }
+/// What becomes of a request under the live layer.
+pub(super) fn live_ruling(event: &Event<'_>) -> Ruling {
+    match event.outcome {
+        Outcome::NoPermit(limits) => Ruling::Refused(limits.first().cloned()),
+        outcome if outcome.is_passed_on() => Ruling::Admitted,
+        _ => Ruling::Refused(event.binding().map(|limit| limit.info.name.clone())),
     }
 }
 
 impl Counts {
-    /// Counts what the candidate does with a request of the live layer; `None` if it was not
-    /// decided.
-    pub(crate) fn compare(&self, live: &Event<'_>, candidate: Option<&Verdict>) {
-        self.add(&Verdict::of(live), candidate);
+    #[cfg(feature = "metrics")]
+    pub(super) fn reporting(layer: String, candidate: Arc<str>) -> Self {
+        Self {
+            reported: Some(Registered::new(move || counters(&layer, &candidate))),
+            ..Self::default()
+        }
     }
 
-    pub(super) fn add(&self, live: &Verdict, candidate: Option<&Verdict>) {
-        use Verdict::{Admitted, Refused};
+    /// Counts what the candidate does with a request of the live layer; `None` if it was not
+    /// decided.
+    pub(super) fn add(&self, live: &Ruling, candidate: Option<&Ruling>) {
+        use Ruling::{Admitted, Refused};
         let (result, refusing) = match (live, candidate) {
             (Admitted, Some(Admitted)) => (0, None),
             (Refused(_), Some(Refused(_))) => (1, None),
@@ -132,15 +127,15 @@ impl Counts {
         };
         self.results[result].fetch_add(1, Ordering::Relaxed);
         #[cfg(feature = "metrics")]
-        if let Some(report) = lock(&self.report).clone() {
-            report(result);
+        if let Some(reported) = &self.reported {
+            reported.with(|counters| counters[result].increment(1));
         }
         if let Some(policy) = refusing {
             self.by_policy.of(policy)[result - 2].fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn read(&self) -> Flips {
+    pub(super) fn read(&self) -> Flips {
         let [
             both_admit,
             both_refuse,
@@ -163,12 +158,17 @@ impl Counts {
             .each_ref()
             .map(|count| count.load(Ordering::Relaxed))
     }
+}
 
-    /// Calls `report` with each result from now on, in place of what was called so far.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn report_to(&self, report: impl Fn(usize) + Send + Sync + 'static) {
-        *lock(&self.report) = Some(Arc::new(report));
-    }
+/// By the index of the result.
+#[cfg(feature = "metrics")]
+fn counters(layer: &str, candidate: &Arc<str>) -> [Counter; RESULTS.len()] {
+    let name = "throttle_candidate_total";
+    let help = "Requests by what a candidate would have done to them.";
+    describe_counter!(name, Unit::Count, help);
+    RESULTS.map(|result| {
+        counter!(name, "layer" => layer.to_owned(), "candidate" => Arc::clone(candidate), "result" => result)
+    })
 }
 
 /// A list that only grows, so that no request waits for a lock: a reload may bring policies, and
@@ -185,7 +185,6 @@ struct Row {
 }
 
 impl ByPolicy {
-    #[cold]
     fn of(&self, policy: &PolicyName) -> &[AtomicU64; 2] {
         let new = || {
             Box::new(Row {

@@ -4,46 +4,23 @@
 //! Open this page before limits are changed, to find out what the change would do to the requests
 //! that come in.
 //!
-//! The candidate is another [`ThrottleLayer`](crate::ThrottleLayer), on a store of its own:
+//! A [`Candidate`] has limits, or a layer, and a store of its own. The page on changed limits in the
+//! [guide](crate::guide) has a program, and one for a rule file: `rules.layer(…)` of the next file
+//! is a layer, which may be reloaded while it is a candidate.
 //!
 //! ```
-//! use http::{Request, Response};
-//! use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
-//! use tower::{Layer, ServiceExt, service_fn};
+//! use throttle_tower::{Candidate, Constant, Gcra, Rate, ThrottleLayer, limit};
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let api = |burst| {
-//!     ThrottleLayer::new(limit("api", Gcra::new(Rate::per_hour(9)).burst(burst)).by(Constant))
-//! };
-//! let throttle = api(3)?.candidate("v2", api(1)?)?;
-//! let service = throttle.layer(service_fn(async |_: Request<()>| {
-//!     Ok::<_, std::convert::Infallible>(Response::new("hello"))
-//! }));
-//! for _ in 0..5 {
-//!     service.clone().oneshot(Request::new(())).await?;
+//! let api = |burst| limit("api", Gcra::new(Rate::per_hour(9)).burst(burst)).by(Constant);
+//! let v2 = Candidate::in_memory("v2", api(1))?;
+//! let throttle = ThrottleLayer::builder(api(3)).observe(v2.clone()).build()?;
+//! # let _ = throttle;
+//! // Once there were requests:
+//! for policy in v2.flips().by_policy {
+//!     println!("{} would refuse {}", policy.policy.as_str(), policy.would_refuse);
 //! }
-//! let flips = throttle
-//!     .flips("v2")
-//!     .expect("there is a candidate of this name");
-//! assert_eq!(
-//!     (flips.both_admit, flips.would_refuse, flips.both_refuse),
-//!     (1, 2, 2)
-//! );
-//! assert_eq!(
-//!     (
-//!         flips.by_policy[0].policy.as_str(),
-//!         flips.by_policy[0].would_refuse
-//!     ),
-//!     ("api", 2)
-//! );
-//! # Ok(())
-//! # }
+//! # Ok::<(), throttle_tower::ConfigError>(())
 //! ```
-//!
-//! A rule file is a candidate, too: `rules.layer(…)` of the next file, which may be reloaded while
-//! it is one. The page on changed limits in the [guide](crate::guide) has a program. In memory, a
-//! rule file can name the next one itself: `candidate = "next.toml"`.
 //!
 //! # What it decides
 //!
@@ -74,10 +51,5 @@
 mod flips;
 mod observer;
 
-#[cfg(feature = "metrics")]
-pub(crate) use flips::RESULTS;
-pub(crate) use flips::{Counts, Verdict};
 pub use flips::{Flips, PolicyFlips};
-#[cfg(feature = "rules")]
-pub(crate) use observer::store_beside;
-pub(crate) use observer::{Candidate, Candidates, Comparing, Trial};
+pub use observer::Candidate;

@@ -1,134 +1,178 @@
-//! Asks the candidates of a layer about each of its requests.
+//! A layer that is asked about the requests of another one.
 
-use std::any::Any;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use throttle_core::{Backend, ConfigError};
+use throttle_core::{Backend, ConfigError, MemoryBackend};
 
-use super::flips::{Counts, Verdict};
-use crate::event::{BuiltInObserver, Event};
+use super::flips::{Counts, Flips, live_ruling};
+use crate::event::{Event, Observer};
+use crate::limit::IntoLimitTree;
+use crate::throttle::{Ruling, ThrottleLayer};
 
-/// The candidates of a layer. They are an observer, so that a layer without a candidate pays
-/// nothing for them.
-#[derive(Clone, Default)]
-pub(crate) struct Candidates(pub(crate) Vec<Candidate>);
-
-#[derive(Clone)]
-pub(crate) struct Candidate {
-    pub(crate) name: Arc<str>,
-    pub(crate) counts: Arc<Counts>,
-    pub(crate) trial: Arc<dyn Trial>,
-    /// Whether the layer's rule file names it.
-    pub(crate) is_of_rules: bool,
-}
-
-impl Candidates {
-    /// # Errors
-    ///
-    /// If there is one of its name.
-    pub(crate) fn add(&mut self, candidate: Candidate) -> Result<(), ConfigError> {
-        let name = &*candidate.name;
-        if self.0.iter().any(|other| *other.name == *name) {
-            let rule = "the name tells the counts of candidates apart; choose another one";
-            return Err(ConfigError::new(
-                "candidate",
-                format_args!("{name:?} twice"),
-                rule,
-            ));
-        }
-        self.0.push(candidate);
-        Ok(())
-    }
-
-    /// # Errors
-    ///
-    /// If one of them may have its keys in the backend of the live layer, or cannot be beside it.
-    pub(crate) fn check<B: Backend>(&self, backend: &B) -> Result<(), ConfigError> {
-        self.0
-            .iter()
-            .filter(|own| own.is_of_rules)
-            .try_for_each(|own| store_beside(backend, &own.name).map(drop))?;
-        let Some(Candidate { name, .. }) = self
-            .0
-            .iter()
-            .find(|candidate| candidate.trial.shares_keys_with(backend))
-        else {
-            return Ok(());
-        };
-        let rule = "it would charge the budgets of the live limits; give it a MemoryBackend of \
-            its own, or on Redis \
-                    another key prefix";
-        Err(ConfigError::new(
-            "candidate",
-            format_args!("{name:?} on the store of the live layer"),
-            rule,
-        ))
-    }
-}
-
-/// A store for the candidate of a rule file.
+/// Other limits that are asked about each request of a live layer, to count where they would decide
+/// differently. Hand it over with [`observe`](ThrottleBuilder::observe); no decision of the live layer
+/// changes, and no response waits. See [`candidate`](mod@crate::candidate) for what it decides.
 ///
-/// # Errors
+/// Clones are the same candidate, and count together. A candidate may observe several layers, and a
+/// layer may have several candidates; each costs about as much as a limit.
 ///
-/// If the backend of the live layer makes none.
-pub(crate) fn store_beside<B: Backend>(backend: &B, name: &str) -> Result<B, ConfigError> {
-    let rule = "the backend of this layer makes no store beside its own; remove it, and in the \
-        program pass a layer of \
-                that file to ThrottleLayer::candidate, on Redis with another key prefix";
-    backend
-        .unused()
-        .ok_or_else(|| ConfigError::new("candidate", format_args!("{name:?}"), rule))
-}
-
-/// A layer whose limits are on trial.
-pub(crate) trait Trial: Any + Send + Sync {
-    /// Decides a request of the live layer, charges it if it is admitted, and counts whether the
-    /// two agree.
-    fn ask(&self, event: &Event<'_>, counts: &Arc<Counts>);
-
-    /// Whether it may share keys with a backend.
-    fn shares_keys_with(&self, backend: &dyn Any) -> bool;
-}
-
-impl BuiltInObserver for Candidates {
-    fn decided(&self, event: &Event<'_>) {
-        self.0.iter().for_each(|candidate| candidate.compare(event));
-    }
+/// ```
+/// use http::{Request, Response};
+/// use throttle_tower::{Candidate, Constant, Gcra, Rate, ThrottleLayer, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let api = |burst| limit("api", Gcra::new(Rate::per_hour(9)).burst(burst)).by(Constant);
+/// let v2 = Candidate::in_memory("v2", api(1))?;
+/// let throttle = ThrottleLayer::builder(api(3)).observe(v2.clone()).build()?;
+/// let service = throttle.layer(service_fn(async |_: Request<()>| {
+///     Ok::<_, std::convert::Infallible>(Response::new("hello"))
+/// }));
+/// for _ in 0..5 {
+///     service.clone().oneshot(Request::new(())).await?;
+/// }
+/// let flips = v2.flips();
+/// assert_eq!(
+///     (flips.both_admit, flips.would_refuse, flips.both_refuse),
+///     (1, 2, 2)
+/// );
+/// # Ok(())
+/// # }
+/// ```
+pub struct Candidate<C: Backend = MemoryBackend> {
+    name: Arc<str>,
+    layer: ThrottleLayer<C>,
+    counts: Arc<Counts>,
 }
 
 impl Candidate {
-    fn compare(&self, event: &Event<'_>) {
-        // A panic of the candidate's closures is not one of the request.
-        if catch_unwind(AssertUnwindSafe(|| self.trial.ask(event, &self.counts))).is_err() {
-            self.counts.compare(event, None);
-        }
+    /// Makes a candidate in a store of its own, in this process, with up to a million keys. Where it
+    /// is full, the candidate's keys share budgets, and those of the live layer do not. `name` is
+    /// what the page shows and metrics have as a label.
+    ///
+    /// # Errors
+    ///
+    /// As [`ThrottleLayer::new`], and as [`of`](Self::of).
+    pub fn in_memory(
+        name: impl Into<String>,
+        limits: impl IntoLimitTree,
+    ) -> Result<Self, ConfigError> {
+        Self::of(name, ThrottleLayer::new(limits)?)
     }
 }
 
-/// Compares a decision that is made in the background when it is dropped, even if that is before
-/// the decision.
-pub(crate) struct Comparing {
-    counts: Arc<Counts>,
-    live: Verdict,
-    candidate: Option<Verdict>,
+impl<C: Backend> Candidate<C> {
+    /// Makes a candidate of a layer **with a store of its own**. Nothing checks that: a candidate on
+    /// the store of the live layer charges the live budgets, wherever their limits have the same
+    /// names. On Redis, use another key prefix.
+    ///
+    /// The layer may be one of a rule file, which is reloaded while it is a candidate. Where its
+    /// store fails, its [`OnError`](crate::OnError) is not used: it decides nothing.
+    ///
+    /// # Errors
+    ///
+    /// If a limit of the layer acts on requests that pass through it: a
+    /// limits on [requests in flight](crate::InFlight), refunds, `strike_if` and `settled_later`.
+    pub fn of(name: impl Into<String>, layer: ThrottleLayer<C>) -> Result<Self, ConfigError> {
+        let info = layer.current.with(|shared| shared.version.info().clone());
+        let mut limits = info.limits().iter();
+        if let Some(limit) = limits.find(|limit| limit.corrects || limit.permits.is_some()) {
+            let rule = "InFlight, refunds, strike_if and settled_later do, and a candidate sees \
+                no response; leave this limit out of the candidate";
+            let value = "a limit that acts on responses";
+            let error = ConfigError::new("candidate", value, rule);
+            return Err(error.in_policy(limit.name.as_str()));
+        }
+        Ok(Self {
+            name: name.into().into(),
+            layer,
+            counts: Arc::default(),
+        })
+    }
+
+    /// Reports the candidate's results through the facade of the `metrics` crate, as
+    /// `throttle_candidate_total`, with `layer` as the label `layer`: see
+    /// [`metrics`](mod@crate::metrics). Call it before the candidate is cloned or handed over, and
+    /// install the recorder before the first request. Defaults to reporting nothing.
+    ///
+    /// ```
+    /// # use throttle_tower::{Candidate, Constant, Gcra, Rate, limit};
+    /// # let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
+    /// let v2 = Candidate::in_memory("v2", limits)?.metrics("api");
+    /// assert_eq!(v2.name(), "v2");
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn metrics(self, layer: impl Into<String>) -> Self {
+        let counts = Arc::new(Counts::reporting(layer.into(), Arc::clone(&self.name)));
+        Self { counts, ..self }
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what the candidate would have done so far to the requests of all layers that it
+    /// observes.
+    #[must_use]
+    pub fn flips(&self) -> Flips {
+        self.counts.read()
+    }
 }
 
-impl Comparing {
-    pub(crate) fn new(counts: &Arc<Counts>, event: &Event<'_>) -> Self {
+impl<C: Backend> Clone for Candidate<C> {
+    fn clone(&self) -> Self {
         Self {
-            counts: Arc::clone(counts),
-            live: Verdict::of(event),
-            candidate: None,
+            name: Arc::clone(&self.name),
+            layer: self.layer.clone(),
+            counts: Arc::clone(&self.counts),
         }
     }
+}
 
-    pub(crate) fn end(mut self, candidate: Option<Verdict>) {
+impl<C: Backend> fmt::Debug for Candidate<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate")
+            .field("name", &self.name)
+            .field("layer", &self.layer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C: Backend> Observer for Candidate<C> {
+    fn decided(&self, event: &Event<'_>) {
+        let comparison = Comparison {
+            counts: Arc::clone(&self.counts),
+            live: live_ruling(event),
+            candidate: None,
+        };
+        let end = move |candidate| comparison.end(candidate);
+        let decide = || self.layer.decide_on_trial(event.parts, end);
+        // A panic of the candidate's closures is not one of the request.
+        let _ = catch_unwind(AssertUnwindSafe(decide));
+    }
+}
+
+/// Counts a comparison when it is dropped, even if that is before the candidate has decided.
+struct Comparison {
+    counts: Arc<Counts>,
+    live: Ruling,
+    candidate: Option<Ruling>,
+}
+
+impl Comparison {
+    fn end(mut self, candidate: Option<Ruling>) {
         self.candidate = candidate;
     }
 }
 
-impl Drop for Comparing {
+impl Drop for Comparison {
     fn drop(&mut self) {
         self.counts.add(&self.live, self.candidate.as_ref());
     }

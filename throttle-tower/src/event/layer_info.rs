@@ -1,13 +1,11 @@
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use throttle_core::{Backend, Policy, PolicyName};
 
-use crate::limit::{Applied, Keying, PermitLimit, WarnAt};
-
-/// Reads how many keys a backend holds, if they are in this process.
-type KeyCount = dyn Fn() -> Option<usize> + Send + Sync;
+use crate::limit::{Applied, Keying, OnMissing, PermitLimit, WarnAt};
 
 /// What a layer enforces, for its [observers](crate::Observer): one for each version of its limits.
 /// Clones are the same version.
@@ -17,7 +15,8 @@ type KeyCount = dyn Fn() -> Option<usize> + Send + Sync;
 #[derive(Clone)]
 pub struct LayerInfo {
     limits: Arc<[LimitInfo]>,
-    keys: Weak<KeyCount>,
+    can_fail: bool,
+    store: Weak<StoreKeys>,
 }
 
 impl LayerInfo {
@@ -28,17 +27,31 @@ impl LayerInfo {
         &self.limits
     }
 
-    /// Returns how many keys the layer's store holds now. `None` if the store is not in this
-    /// process, or if the version is no longer [in use](Self::is_in_use).
+    /// Returns whether decisions of the layer's store can fail, which those of a store in memory
+    /// cannot.
     #[must_use]
-    pub fn keys_held(&self) -> Option<usize> {
-        self.keys.upgrade()?()
+    pub fn can_fail(&self) -> bool {
+        self.can_fail
     }
 
-    /// Returns whether a layer, a service or a request still enforces this version of the limits.
+    /// Returns how many keys the layer's store holds now. `None` if the store is not in this
+    /// process, or if the version is no longer [in use](Self::is_in_use), so that a sum over all
+    /// versions of a layer counts its store once.
+    #[must_use]
+    pub fn keys_held(&self) -> Option<usize> {
+        let store = self.store.upgrade()?;
+        if store.is_replaced.load(Ordering::Relaxed) {
+            return None;
+        }
+        (store.keys_held)()
+    }
+
+    /// Returns whether a layer, a service or a request enforces this version of the limits, and no
+    /// other version has replaced it.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
-        self.keys.strong_count() > 0
+        let store = self.store.upgrade();
+        store.is_some_and(|store| !store.is_replaced.load(Ordering::Relaxed))
     }
 }
 
@@ -55,31 +68,38 @@ impl fmt::Debug for LayerInfo {
 #[derive(Clone)]
 pub(crate) struct LayerVersion {
     info: LayerInfo,
-    #[cfg_attr(
-        not(feature = "metrics"),
-        expect(dead_code, reason = "it keeps the info in use")
-    )]
-    keys: Arc<KeyCount>,
+    store: Arc<StoreKeys>,
+}
+
+struct StoreKeys {
+    /// Whether another version has replaced this one.
+    is_replaced: AtomicBool,
+    /// Reads how many keys the backend holds, if they are in this process.
+    keys_held: Box<dyn Fn() -> Option<usize> + Send + Sync>,
 }
 
 impl LayerVersion {
     pub(crate) fn new(backend: impl Backend, limits: impl IntoIterator<Item = LimitInfo>) -> Self {
-        let keys: Arc<KeyCount> = Arc::new(move || backend.keys_held());
+        let can_fail = backend.can_fail();
+        let store = Arc::new(StoreKeys {
+            is_replaced: AtomicBool::new(false),
+            keys_held: Box::new(move || backend.keys_held()),
+        });
         let info = LayerInfo {
             limits: limits.into_iter().collect(),
-            keys: Arc::downgrade(&keys),
+            can_fail,
+            store: Arc::downgrade(&store),
         };
-        Self { info, keys }
+        Self { info, store }
     }
 
     pub(crate) fn info(&self) -> &LayerInfo {
         &self.info
     }
 
-    /// The keys that the layer's store holds, if they are in this process.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn keys_held(&self) -> Option<usize> {
-        (self.keys)()
+    /// Another version is in force. Requests under way end with this one.
+    pub(crate) fn replaced(&self) {
+        self.store.is_replaced.store(true, Ordering::Relaxed);
     }
 }
 
@@ -115,13 +135,23 @@ pub struct LimitInfo {
     pub looks_up: bool,
     /// Whether responses may change charges: by refunds, strikes or settlements.
     pub corrects: bool,
+    /// Whether a handler may [settle](crate::Limit::settled_later) what it used.
+    pub settled_later: bool,
+    /// Whether units may be given back: because of a response, or because a request that the limit
+    /// admitted is refused after all.
+    pub gives_back: bool,
+    /// Whether a request without a key is [refused](crate::OnMissing::Reject).
+    pub requires_key: bool,
 }
 
 impl LimitInfo {
-    pub(crate) fn of_rate(policy: &Policy, limit: &Applied) -> Self {
+    /// `decides_in_steps` is whether a request may be refused after its rates have admitted it.
+    pub(crate) fn of_rate(policy: &Policy, limit: &Applied, decides_in_steps: bool) -> Self {
+        let new = Self::new(limit, policy.policy_name());
         Self {
             policy: Some(policy.clone()),
-            ..Self::new(limit, policy.policy_name())
+            gives_back: new.corrects || decides_in_steps,
+            ..new
         }
     }
 
@@ -145,6 +175,9 @@ impl LimitInfo {
             bans: limit.charge_rules.ban.is_some(),
             looks_up: matches!(limit.keying, Keying::Tiered(_)),
             corrects: limit.charge_rules.may_change(),
+            settled_later: limit.charge_rules.settled_later,
+            gives_back: false,
+            requires_key: matches!(limit.on_missing, OnMissing::Reject(_)),
         }
     }
 }

@@ -57,7 +57,6 @@ impl<'a> LimitStatus<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct RequestSet<'a> {
     pub(crate) policies: &'a [Policy],
-    pub(crate) decision: Option<&'a Decision>,
     /// In the order of the policies. There are none if a key was missing, or if there were too few
     /// permits.
     pub(crate) calls: &'a [Call],
@@ -70,35 +69,31 @@ impl RequestSet<'_> {
     /// Of a request for which nothing was decided.
     pub(crate) const EMPTY: Self = Self {
         policies: &[],
-        decision: None,
         calls: &[],
         places: &[],
     };
 }
 
 impl<'a> RequestSet<'a> {
-    /// The index in the layer of the policy at an index here.
-    #[inline]
-    pub(crate) fn index(&self, here: usize) -> usize {
-        self.places.get(here).copied().unwrap_or(here)
-    }
-
-    pub(crate) fn limits(self, layer: &'a LayerInfo) -> impl Iterator<Item = LimitStatus<'a>> {
-        let statuses = self.decision.map_or(&[][..], Decision::statuses);
-        let each = statuses.iter().zip(self.policies).enumerate();
-        each.filter(|(_, (status, _))| status.applies()).filter_map(
-            move |(here, (status, policy))| {
-                let (index, call) = (self.index(here), self.calls.get(here));
-                let state = LimitState::Units {
-                    status,
-                    capacity: policy.tier(status.tier()).algorithm().capacity(),
-                    cost: call.map_or(0, Call::cost),
-                    reserve: call.map_or(0, Call::reserve),
-                    key: call.and_then(Call::key),
-                };
-                let info = layer.limits().get(index)?;
-                Some(LimitStatus { index, info, state })
-            },
-        )
+    /// What the policy at an index of the set says.
+    pub(crate) fn limit(
+        self,
+        here: usize,
+        decision: &'a Decision,
+        layer: &'a LayerInfo,
+    ) -> Option<LimitStatus<'a>> {
+        let index = self.places.get(here).copied().unwrap_or(here);
+        let status = decision.statuses().get(here)?;
+        let policy = self.policies.get(here)?.tier(status.tier());
+        let call = self.calls.get(here);
+        let state = LimitState::Units {
+            status,
+            capacity: policy.algorithm().capacity(),
+            cost: call.map_or(0, Call::cost),
+            reserve: call.map_or(0, Call::reserve),
+            key: call.and_then(Call::key),
+        };
+        let info = layer.limits().get(index)?;
+        Some(LimitStatus { index, info, state })
     }
 }

@@ -1,11 +1,9 @@
 use std::fmt;
 
 use http::request::Parts;
-use throttle_core::{
-    BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName, Status,
-};
+use throttle_core::{BackendError, BackendErrorKind, DecidedBy, Decision, PolicyName, Status};
 
-use super::layer_info::LayerVersion;
+use super::layer_info::LayerInfo;
 use super::limit_status::{LimitStatus, RequestSet};
 
 /// The outcome of a request, passed to an [`Observer`](crate::Observer) and to the hook of
@@ -30,7 +28,8 @@ use super::limit_status::{LimitStatus, RequestSet};
 /// let throttle = ThrottleLayer::builder(limits).on_decision(move |event| {
 ///     if let Outcome::Refused = event.outcome {
 ///         counter.fetch_add(1, Ordering::Relaxed);
-///         assert_eq!(event.binding().map(|policy| policy.name()), Some("all"));
+///         let binding = event.binding().expect("a limit refuses it");
+///         assert_eq!(binding.info.name.as_str(), "all");
 ///     }
 /// }).build()?;
 /// let service = throttle.layer(service_fn(async |_: Request<()>| {
@@ -48,20 +47,17 @@ use super::limit_status::{LimitStatus, RequestSet};
 pub struct Event<'a> {
     /// Whether the request was passed on or refused, and why.
     pub outcome: Outcome<'a>,
-    /// The policies, in the order given.
-    pub policies: &'a [Policy],
     /// The decision, if there was one: by the store or, when the store failed, by this process or
-    /// by open limits. [`Decision::decided_by`] states which. Its statuses are in the order of the
-    /// policies.
+    /// by open limits. [`Decision::decided_by`] states which. Its statuses are those of the limits
+    /// that were asked, in a layer of many limits not of all: [`limits`](Self::limits) names them.
     pub decision: Option<&'a Decision>,
     /// The request's head. The client wrote it, so do not log it raw.
     pub parts: &'a Parts,
-    /// The places of the policies of [`near`](Self::near).
+    /// The indices in the set of the policies of [`near`](Self::near).
     pub(crate) near: &'a [usize],
-    /// What decided the request. For the layer's own observers, the policies and the decision are
-    /// those of this set.
+    /// What decided the request.
     pub(crate) set: RequestSet<'a>,
-    pub(crate) version: &'a LayerVersion,
+    pub(crate) layer: &'a LayerInfo,
 }
 
 /// Whether a request was passed on or refused, and why.
@@ -111,11 +107,12 @@ impl Outcome<'_> {
     /// `failed_closed`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
-        Self::LABELS[self.place()]
+        Self::LABELS[self.index()]
     }
 
-    /// The place of the outcome among the [labels](Self::LABELS).
-    pub(crate) const fn place(&self) -> usize {
+    /// The index of the label among all [labels](Self::LABELS), for arrays of counters.
+    #[must_use]
+    pub const fn index(&self) -> usize {
         match self {
             Self::Admitted => 0,
             Self::Refused => 1,
@@ -134,19 +131,23 @@ impl Outcome<'_> {
 }
 
 impl<'a> Event<'a> {
-    /// Where the policy at a place stands among those of the layer.
-    #[inline]
-    pub(crate) fn place(&self, here: usize) -> usize {
-        self.set.index(here)
-    }
-
     /// The limits on a rate that apply to the request, in their order. There are none if nothing was
     /// decided, for example because a required key was missing or permits ran out. See [`Observer`]
     /// for an example.
     ///
     /// [`Observer`]: crate::Observer
     pub fn limits(&self) -> impl Iterator<Item = LimitStatus<'a>> + use<'a> {
-        self.set.limits(self.version.info())
+        self.limits_whose_status(Status::applies)
+    }
+
+    fn limits_whose_status(
+        &self,
+        is: fn(&Status) -> bool,
+    ) -> impl Iterator<Item = LimitStatus<'a>> + use<'a> {
+        let (set, layer, decision) = (self.set, self.layer, self.decision);
+        let statuses = decision.map_or(&[][..], Decision::statuses);
+        let found = statuses.iter().enumerate().filter(move |(_, own)| is(own));
+        found.filter_map(move |(here, _)| set.limit(here, decision?, layer))
     }
 
     /// Why the store did not decide the request; `None` if it did, or was not called. The number of
@@ -169,40 +170,24 @@ impl<'a> Event<'a> {
         self.decision.map(Decision::decided_by)
     }
 
-    /// The [audited](crate::Limit::audit) policies that would have refused the request, each with
-    /// its status.
-    pub fn would_refuse(&self) -> impl Iterator<Item = (&'a Policy, &'a Status)> {
-        let statuses = self.decision.map_or(&[][..], Decision::statuses);
-        let audited = self
-            .policies
-            .iter()
-            .zip(statuses)
-            .filter(|(_, status)| status.would_refuse());
-        audited.map(|(policy, status)| (policy.tier(status.tier()), status))
+    /// The [audited](crate::Limit::audit) limits that would have refused the request.
+    pub fn would_refuse(&self) -> impl Iterator<Item = LimitStatus<'a>> + use<'a> {
+        self.limits_whose_status(Status::would_refuse)
     }
 
-    /// The policies that the request has brought near their ends, as
+    /// The limits that the request has brought near their ends, as
     /// [`warn_at`](crate::Limit::warn_at) says.
-    pub fn near(&self) -> impl Iterator<Item = &'a Policy> {
-        let (policies, decision) = (self.policies, self.decision);
-        self.near.iter().filter_map(move |place| {
-            Some(
-                policies
-                    .get(*place)?
-                    .tier(decision?.statuses().get(*place)?.tier()),
-            )
-        })
+    pub fn near(&self) -> impl Iterator<Item = LimitStatus<'a>> + use<'a> {
+        let (set, layer, decision) = (self.set, self.layer, self.decision);
+        let near = self.near.iter();
+        near.filter_map(move |here| set.limit(*here, decision?, layer))
     }
 
-    /// The policy that decided, if one did.
+    /// The limit that decided, if one did.
     #[must_use]
-    pub fn binding(&self) -> Option<&'a Policy> {
-        let (decision, place) = (self.decision?, self.decision?.binding()?);
-        Some(
-            self.policies
-                .get(place)?
-                .tier(decision.statuses().get(place)?.tier()),
-        )
+    pub fn binding(&self) -> Option<LimitStatus<'a>> {
+        let decision = self.decision?;
+        self.set.limit(decision.binding()?, decision, self.layer)
     }
 }
 
@@ -211,7 +196,6 @@ impl fmt::Debug for Event<'_> {
         let mut shown = f.debug_struct("Event");
         shown
             .field("outcome", &self.outcome)
-            .field("policies", &self.policies)
             .field("decision", &self.decision);
         shown.finish_non_exhaustive()
     }
@@ -220,11 +204,11 @@ impl fmt::Debug for Event<'_> {
 #[cfg(test)]
 mod tests {
     use throttle_core::backend::Call;
-    use throttle_core::{
-        Backend, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate,
-    };
+    use throttle_core::{Backend, Gcra, Key, MemoryBackend, Rate};
 
     use super::*;
+    use crate::event::{LayerVersion, LimitState};
+    use crate::{Constant, ThrottleLayer, all, limit, plans};
 
     fn parts() -> Parts {
         http::Request::get("/secret")
@@ -252,13 +236,14 @@ mod tests {
                 (outcome.label(), outcome.is_passed_on()),
                 (label, is_passed_on)
             );
-            assert_eq!((outcome.place(), Outcome::LABELS[place]), (place, label));
+            assert_eq!((outcome.index(), Outcome::LABELS[place]), (place, label));
         }
     }
 
     #[test]
     fn degraded_event_says_why() {
         let (error, parts) = (BackendError::new(BackendErrorKind::Timeout), parts());
+        let version = LayerVersion::default();
         let calls = [Call::from(Key::CONSTANT)];
         let by_store = Decision::not_limited(1);
         let open = Decision::open(&calls, BackendErrorKind::Unavailable);
@@ -289,12 +274,11 @@ mod tests {
         ] {
             let event = Event {
                 outcome,
-                policies: &[],
                 decision,
                 parts: &parts,
                 near: &[],
                 set: RequestSet::EMPTY,
-                version: &LayerVersion::default(),
+                layer: version.info(),
             };
             assert_eq!(event.degraded(), why, "{event:?}");
             assert_eq!(
@@ -307,57 +291,48 @@ mod tests {
     }
 
     #[test]
-    fn binding_policy_has_the_parameters_of_the_tier() {
+    fn binding_limit_has_the_capacity_of_the_tier() {
         let tiers = [("free", 1), ("pro", 3)]
             .map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
-        let [plan, other] = [
-            Policy::tiered("plan", tiers),
-            Policy::new("other", Gcra::new(Rate::per_minute(9))),
-        ];
-        let set = PolicySet::new(PolicyTree::All(vec![
-            other.unwrap().into(),
-            plan.unwrap().into(),
-        ]))
-        .unwrap();
-        let store = MemoryBackend::builder()
-            .clock(ManualClock::default())
-            .build();
-        let prepared = store.prepare(set.clone()).unwrap();
-        let calls = [0, 1].map(|tier| Call::from(Key::CONSTANT).in_tier(tier));
-        let (decision, parts) = (
-            store.decide_now(&std::sync::Arc::new(prepared), &calls),
-            parts(),
-        );
-        let event = Event {
-            outcome: Outcome::Admitted,
-            policies: set.policies(),
-            decision: Some(&decision),
-            parts: &parts,
-            near: &[],
-            set: RequestSet::EMPTY,
-            version: &LayerVersion::default(),
-        };
-        let binding = event.binding().unwrap();
-        assert_eq!(
-            (binding.name(), binding.algorithm().capacity()),
-            ("plan", 3)
-        );
+        let plans = plans("plan", tiers)
+            .by(Constant)
+            .lookup(|_: String| async { Some("pro") });
+        let other = limit("other", Gcra::new(Rate::per_minute(9))).by(Constant);
+        let layer = ThrottleLayer::new(all((other, plans.unknown("free")))).unwrap();
+        layer.current.with(|shared| {
+            let calls = [0, 1].map(|tier| Call::from(Key::CONSTANT).in_tier(tier));
+            let decision = shared.backend.decide_now(&shared.prepared, &calls);
+            let event = Event {
+                outcome: Outcome::Admitted,
+                decision: Some(&decision),
+                parts: &parts(),
+                near: &[],
+                set: RequestSet {
+                    policies: <MemoryBackend>::set(&shared.prepared).policies(),
+                    ..RequestSet::EMPTY
+                },
+                layer: shared.version.info(),
+            };
+            let binding = event.binding().unwrap();
+            let LimitState::Units { capacity, .. } = binding.state;
+            assert_eq!((binding.info.name.as_str(), capacity), ("plan", 3));
+        });
     }
 
     #[test]
     fn debug_output_leaves_the_request_out() {
+        let version = LayerVersion::default();
         let event = Event {
             outcome: Outcome::Refused,
-            policies: &[],
             decision: None,
             parts: &parts(),
             near: &[],
             set: RequestSet::EMPTY,
-            version: &LayerVersion::default(),
+            layer: version.info(),
         };
         assert_eq!(
             format!("{event:?}"),
-            "Event { outcome: Refused, policies: [], decision: None, .. }"
+            "Event { outcome: Refused, decision: None, .. }"
         );
     }
 }

@@ -13,7 +13,7 @@ impl Limit {
     ///
     /// What the limit would have done is in the [report](crate::LimitReport::would_refuse) that a
     /// handler finds, in the [event](crate::Event::would_refuse), in the log
-    /// ([`traced`](crate::ThrottleLayer::traced)), and in metrics, the page and the explanation.
+    /// (`Traces`), and in metrics, the page and the explanation.
     /// Responses do not show it: for that there is
     /// [`audit_announced`](Self::audit_announced).
     ///

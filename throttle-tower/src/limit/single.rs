@@ -447,7 +447,7 @@ impl Limit {
     ///
     /// The request is in [`Event::near`](crate::Event::near), in the
     /// [`LimitReport::near`](crate::LimitReport::near) that its handler finds, and in an event of
-    /// [`traced`](crate::ThrottleLayer::traced). Later requests are not, until units have come back
+    /// `Traces`. Later requests are not, until units have come back
     /// and the part is reached again. Charges after the decision, such as settlements, are not
     /// reported, and neither is what this process decides by its [share](crate::OnError::Local).
     ///

@@ -32,6 +32,11 @@ impl WarnAt {
         Err(ConfigError::new("warn_at", part, rule))
     }
 
+    #[cfg(feature = "metrics")]
+    pub(crate) const fn of_millionths(millionths: u32) -> Self {
+        Self(millionths)
+    }
+
     pub(crate) const fn millionths(self) -> u32 {
         self.0
     }

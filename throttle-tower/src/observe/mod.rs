@@ -1,18 +1,13 @@
 //! Observers of a layer: metrics, events, the keys refused most, the page. Open this to add one.
-//! Each is a feature, and a layer reports to those that it is given.
+//! Each is a feature, and a value that the program hands to the layers that it observes.
 //!
 //! An observer changes no decision, calls no store, and holds no lock that a request waits for.
-//! Without one, a request pays for a single look at an empty list. What a layer tells its observers
-//! is in [`event`](crate::event): this folder names the layer only to give it the methods that add
-//! an observer.
-
-#![cfg_attr(
-    not(feature = "metrics"),
-    allow(dead_code, reason = "observers are features")
-)]
+//! Without one, a request pays for a single look at an empty list. What a layer reports is in
+//! [`event`](crate::event). This folder names no layer.
 
 #[cfg(feature = "dashboard")]
 mod dashboard;
+#[cfg(any(feature = "dashboard", feature = "metrics", feature = "tracing"))]
 mod decider;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -21,5 +16,9 @@ mod offenders;
 #[cfg(feature = "tracing")]
 pub(crate) mod trace;
 
+#[cfg(feature = "dashboard")]
+pub use dashboard::Page;
 #[cfg(feature = "offenders")]
-pub use offenders::Offender;
+pub use offenders::{Offender, Offenders};
+#[cfg(feature = "tracing")]
+pub use trace::Traces;

@@ -9,7 +9,6 @@ use throttle_core::backend::{ExceptedKey, Exception};
 use throttle_core::{Backend, BackendError, ConfigError, MemoryBackend};
 
 use super::Rules;
-use super::followers::beside::beside;
 use super::followers::explain;
 use crate::limit::explained::Explanation;
 use crate::{ThrottleBuilder, ThrottleLayer};
@@ -88,9 +87,7 @@ impl<B: Backend> AnyLayer for RuledLayer<B> {
     fn replace(&self, rules: &Rules) -> Result<(), ConfigError> {
         let program = ThrottleBuilder::clone(&self.program);
         let next = program.or(rules.document.builder()).limits(rules.tree());
-        self.layer.replace_observed(
-            |former| next.backend(former.backend.clone()),
-            |former| beside(former, rules.candidate()),
-        )
+        let backend = self.layer.current.now().backend.clone();
+        self.layer.replace_with(next.backend(backend))
     }
 }

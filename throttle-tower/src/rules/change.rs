@@ -53,9 +53,6 @@ pub struct Change {
     /// recovered at the former pace: at most the former window. To end that earlier,
     /// [reset](super::Handle::reset) the key.
     pub tightened: Vec<String>,
-    /// Whether the file of the [candidate](super#a-candidate) says something else than before,
-    /// where both files name one.
-    pub candidate_changed: bool,
 }
 
 /// A field that a reload has changed.
@@ -92,7 +89,7 @@ impl Change {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let is_empty = self.added.is_empty() && self.removed.is_empty() && self.renamed.is_empty();
-        is_empty && self.changed.is_empty() && !self.candidate_changed
+        is_empty && self.changed.is_empty()
     }
 
     /// The names of limits under which what was used under the former file does not count: because
@@ -114,7 +111,7 @@ impl Change {
 
     /// No change of what is in force.
     pub(super) fn none(revision: u64) -> Self {
-        let (added, removed, renamed, changed, tightened, candidate_changed) = Default::default();
+        let (added, removed, renamed, changed, tightened) = Default::default();
         Self {
             revision,
             added,
@@ -122,7 +119,6 @@ impl Change {
             renamed,
             changed,
             tightened,
-            candidate_changed,
         }
     }
 
@@ -237,9 +233,6 @@ impl fmt::Display for Change {
         self.changed
             .iter()
             .try_for_each(|changed| write!(f, "\n{changed}"))?;
-        if self.candidate_changed {
-            f.write_str("\nthe candidate's file says something else")?;
-        }
         let note = "keys that have used it up can be refused for as long as the former window; \
             reset them to end that";
         each(f, &self.tightened, note)

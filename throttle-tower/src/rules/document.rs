@@ -7,7 +7,6 @@ use throttle_core::{ConfigError, PolicySet};
 use toml::de::{DeTable, DeValue};
 
 use super::bounds;
-use super::candidate::{CANDIDATE, Named};
 use super::client_ip::{self, CLIENT_IP};
 use super::compose::{COMPOSE, compose};
 use super::context::{Context, Defaults};
@@ -33,7 +32,6 @@ pub(super) struct Document {
     /// Which requests the layer applies to, if the file says so.
     pub(super) when: Option<Arc<Matcher>>,
     pub(super) limits: Vec<Entry>,
-    pub(super) candidate: Option<Named>,
     /// What it says outside of limits.
     pub(super) others: Fields,
 }
@@ -71,7 +69,6 @@ pub(super) const ROOT: ValueForm = Table(
             Optional,
             Defined(&WHEN),
         ),
-        CANDIDATE,
         ENTRIES,
         One("compose", "", Optional, Defined(&COMPOSE)),
     ],
@@ -169,7 +166,6 @@ fn read_table(value: &DeValue<'_>, problems: &Problems, registry: &Registry) -> 
             .map_or_else(LayerSettings::default, LayerSettings::read),
         when,
         limits,
-        candidate: Named::read(&root),
         others: value.as_table().map(others)?,
     })
 }

@@ -183,10 +183,7 @@ impl Handle {
         let _replacing = lock(&self.0.replacing);
         let former = self.rules();
         let text = match read(&former) {
-            Ok(text)
-                if *text == *former.text
-                    && former.look_at_candidate().as_deref() == former.text_of_candidate() =>
-            {
+            Ok(text) if *text == *former.text => {
                 let status = &mut lock(&self.0.state).status;
                 (status.failing_since, status.last_error) = (None, None);
                 return Ok(Change::none(status.revision));
@@ -216,10 +213,8 @@ impl Handle {
         let mut state = lock(&self.0.state);
         let tightened = tightened(&former.policies(), &rules.policies());
         let change = Change::between(&former.document, &rules.document, state.status.revision + 1);
-        let candidates = former.text_of_candidate().zip(rules.text_of_candidate());
         let change = Change {
             tightened,
-            candidate_changed: candidates.is_some_and(|(a, b)| a != b),
             ..change
         };
         *state = State::of(rules, change.revision);

@@ -107,10 +107,12 @@
 //! former file has passed, no request waits by that file. Until then, up to `max-waiting` requests
 //! may wait by each file. No limit admits more because of that.
 //!
-//! Metrics and events go on with the new limits. Lists of offenders
-//! (`ThrottleLayer::track_offenders`) begin anew where the names of limits or their order change;
-//! limits on requests in flight do not matter. A page (`ThrottleLayer::dashboard`) shows the new
-//! limits. What plans have looked up is looked up again.
+//! [Observers](crate::Observer) go on with the new limits: metrics, lists of offenders and the page
+//! count on by the names of limits. What plans have looked up is looked up again.
+//!
+//! To see what the next file would do before it is in force, make a layer of it with
+//! [`layer`](Rules::layer), on a store of its own, and hand it over as a
+//! [candidate](crate::Candidate::of).
 //!
 //! # The file
 //!
@@ -126,7 +128,6 @@
 //! | [`[[plans]]`](#plans) | a limit that depends on the client's plan: [`plans`](mod@crate::plans) |
 //! | [`[[concurrency]]`](#requests-in-flight) | a limit on requests in flight: [`InFlight`](crate::InFlight) |
 //! | [`compose`](#composition) | before the first `[[limit]]`: how they are composed; by default all of them must admit a request |
-//! | [`candidate`](#a-candidate) | at the top, before the first section: another file, whose limits are only counted |
 //! | [`when`](#defaults-and-the-layer) | at the top, before the first section: which requests the layer applies to; by default all |
 //!
 //! [`coming_from`] shows the rule sets of other limiters as such files.
@@ -249,29 +250,6 @@
 //! that admits; `{ all = […] }` is a list within. Each limit is named once. Without `compose`, all
 //! limits must admit a request, in the file's order.
 //!
-//! # A candidate
-//!
-//! ```toml
-//! candidate = "next.toml"
-//! ```
-//!
-//! The limits of that file are asked about the same requests and refuse none of them: they are a
-//! [candidate](mod@crate::candidate) of each layer of these rules.
-//! [`flips`](crate::ThrottleLayer::flips) returns its counts under the text that stands here. The
-//! path is relative to the folder of this file, so rules that are read from a text cannot name one.
-//!
-//! * [`reload`](Handle::reload) and `watch` read both files, and put both in force or neither. As
-//!   long as the file has the same name, its counts and budgets go on. A reload may bring a
-//!   candidate, and remove it.
-//! * It reads the same [`Registry`], and what its `[client-ip]`, `[defaults]`, `[layer]` and `when`
-//!   say is its own. It cannot have a candidate, nor limits that act on responses.
-//! * Its budgets are in a [store of their own](throttle_core::Backend::unused), in the memory of
-//!   the process. A backend that makes no such store, as that of Redis, is refused: there, the
-//!   program passes a layer of the file to [`candidate`](crate::ThrottleLayer::candidate), on
-//!   another key prefix.
-//! * While its file is missing or wrong, a file that names it is refused. `watch` reads both again
-//!   when one changes.
-//!
 //! # The client's address
 //!
 //! | field of `[client-ip]` | value |
@@ -305,7 +283,6 @@ mod admin_request;
 mod algorithm;
 mod any_layer;
 mod bounds;
-mod candidate;
 mod change;
 mod client_ip;
 #[doc = include_str!("coming_from.md")]
@@ -345,10 +322,8 @@ use std::sync::Arc;
 use throttle_core::{Backend, ConfigError, Policy};
 
 use self::any_layer::find_layer;
-use self::candidate::Beside;
 pub use self::change::{Change, ChangedField};
 use self::document::Document;
-use self::followers::beside::beside;
 pub use self::handle::Handle;
 use self::problem::Problems;
 pub use self::problem::{Problem, RulesError};
@@ -390,7 +365,6 @@ pub struct Rules {
     text: Arc<str>,
     registry: Registry,
     document: Document,
-    candidate: Option<Arc<Beside>>,
 }
 
 impl Rules {
@@ -404,8 +378,7 @@ impl Rules {
     /// # Errors
     ///
     /// If the file cannot be read or is no regular file ([`source`](std::error::Error::source) is
-    /// the I/O error), is longer than 1 MiB, or if anything is wrong with what it says, or with the
-    /// file of its candidate.
+    /// the I/O error), is longer than 1 MiB, or if anything is wrong with what it says.
     pub fn from_path(path: impl AsRef<Path>, registry: Registry) -> Result<Self, RulesError> {
         let path = path.as_ref();
         let file: Arc<str> = path.display().to_string().into();
@@ -428,18 +401,6 @@ impl Rules {
         text: Arc<str>,
         registry: Registry,
     ) -> Result<Self, RulesError> {
-        let rules = Self::alone(file, path, text, registry)?;
-        let candidate = rules.read_candidate()?;
-        Ok(Self { candidate, ..rules })
-    }
-
-    /// The rules without their candidate.
-    fn alone(
-        file: Arc<str>,
-        path: Option<PathBuf>,
-        text: Arc<str>,
-        registry: Registry,
-    ) -> Result<Self, RulesError> {
         let document = document::read(&file, &text, &registry)?;
         Ok(Self {
             file,
@@ -447,7 +408,6 @@ impl Rules {
             text,
             registry,
             document,
-            candidate: None,
         })
     }
 
@@ -528,12 +488,6 @@ impl Rules {
     ) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
         let builder = program.clone().or(self.document.builder());
         let layer = builder.limits(self.tree()).build();
-        let layer = layer.and_then(|layer| {
-            layer.changed(|shared| {
-                shared.options.observers = beside(shared, self.candidate())?;
-                Ok(())
-            })
-        });
         let layer = layer.map_err(|error| self.error(&error))?;
         let find_layer = find_layer(&layer, program);
         Ok((layer, Handle::new(self.clone(), find_layer)))
@@ -560,7 +514,7 @@ impl Rules {
         problems.into_error(&self.file, &self.text)
     }
 
-    /// An error of a layer, at the limit or the candidate that it is about.
+    /// An error of a layer, at the limit that it is about.
     fn error(&self, error: &ConfigError) -> RulesError {
         if error.field() == "on_error" {
             return self.without_on_error();
@@ -571,15 +525,7 @@ impl Rules {
             .iter()
             .find(|limit| Some(&*limit.name) == error.policy());
         let Some(limit) = limit else {
-            let candidate = self
-                .document
-                .candidate
-                .as_ref()
-                .filter(|_| error.field() == "candidate");
-            return self.problem(
-                candidate.map(|candidate| candidate.span.clone()),
-                error.to_string(),
-            );
+            return self.problem(None, error.to_string());
         };
         let message = format!("{}: {}", limit.owner, file_value::without_policy(error));
         self.problem(Some(limit.span.clone()), message)

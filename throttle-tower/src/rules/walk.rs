@@ -16,14 +16,7 @@ use super::value_text::{field_name, value_text};
 
 /// Fields of the document that TOML takes for those of the table above them, if they stand below
 /// one.
-const ROOT_FIELDS: [&str; 6] = [
-    "compose",
-    "version",
-    "defaults",
-    "layer",
-    "when",
-    "candidate",
-];
+const ROOT_FIELDS: [&str; 5] = ["compose", "version", "defaults", "layer", "when"];
 
 impl<'a> FileValue<'a> {
     /// Compares the value and what is in it with a form.

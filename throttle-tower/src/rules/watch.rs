@@ -5,7 +5,6 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use super::candidate::look_beside;
 use super::file;
 use super::handle::Handle;
 
@@ -45,23 +44,14 @@ impl Handle {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, rule));
         };
         let (handle, rules) = (self.clone(), self.rules());
-        let mut looks = Looks::after((
-            Ok(rules.text.to_string()),
-            rules.text_of_candidate().map(str::to_owned),
-        ));
+        let mut looks = Looks::after(Ok(rules.text.to_string()));
         let (sender, running) = mpsc::channel();
         thread::Builder::new()
             .name("throttle-rules".to_owned())
             .spawn(move || {
                 while running.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                     let found = file::read(&path, &rules.file).map_err(|error| error.to_string());
-                    // Of what the files say, and not of what is in force: that may have been
-                    // replaced.
-                    let beside = found
-                        .as_ref()
-                        .ok()
-                        .and_then(|text| look_beside(&path, text));
-                    if looks.find_news((found.clone(), beside)) {
+                    if looks.find_news(found.clone()) {
                         // The hooks and the status tell what came of it. Another read might find
                         // another text.
                         let _ = match found {
@@ -75,8 +65,7 @@ impl Handle {
     }
 }
 
-/// What looks have found: the text of the file, or why it cannot be read, and that of the
-/// candidate's.
+/// What looks have found: the text of the file, or why it cannot be read.
 struct Looks<T> {
     last: T,
     /// What was read last.

@@ -59,15 +59,6 @@ impl Part {
     pub(super) fn whole(&self, decision: &Decision) -> Decision {
         decision.among(&self.places, self.policies.len())
     }
-
-    /// All policies, of which those of the part may have the parameters of a request.
-    pub(super) fn policies(&self, announced: &Announced) -> Cow<'_, [Policy]> {
-        let mut policies = Cow::Borrowed(&*self.policies);
-        for (place, _) in &announced.own {
-            policies.to_mut()[self.places[*place]] = announced.policies[*place].clone();
-        }
-        policies
-    }
 }
 
 type InTiers = Arc<[PolicyTerms]>;

@@ -14,9 +14,8 @@ use super::permits::Permits;
 use super::report_built::report_built;
 use super::response_options::ResponseOptions;
 use super::shared::Shared;
-use crate::candidate::Candidates;
-use crate::event::{BuiltOn, LayerVersion, LimitInfo, Observers};
-use crate::limit::{Applied, Audit, Compiled, OnError, check_refuses};
+use crate::event::{LayerVersion, LimitInfo};
+use crate::limit::{Applied, Audit, Compiled, Keying, OnError, check_refuses};
 
 /// What a version of a layer's limits is built from, beside its builder.
 pub(super) enum Origin<'a, B: Backend> {
@@ -30,7 +29,6 @@ pub(super) enum Origin<'a, B: Backend> {
 }
 
 /// Builds a version of a layer's limits. When nothing can fail any more, its observers learn of it.
-/// `built_in` are the observers that are not the builder's.
 ///
 /// # Errors
 ///
@@ -38,7 +36,6 @@ pub(super) enum Origin<'a, B: Backend> {
 pub(super) fn build<B: Backend>(
     builder: ThrottleBuilder<B>,
     origin: &Origin<'_, B>,
-    built_in: &Observers,
 ) -> Result<Shared<B>, ConfigError> {
     let ThrottleBuilder {
         limits,
@@ -63,25 +60,21 @@ pub(super) fn build<B: Backend>(
     let watch = former.map(|former| &former.announced.options.watch);
     let responses = ResponseOptions::new(&settings, watch);
     let options = Options::new(settings, template.map(|template| &template.options));
-    built_in
-        .find()
-        .map_or(Ok(()), |candidates: &Candidates| candidates.check(&backend))?;
-    let built_on = BuiltOn::new(backend.clone());
     let mut shared = unshared(
-        (backend, built_on),
+        backend,
         set,
         applied,
         Arc::new(permits),
         (options, responses),
     )?;
     make_share(&mut shared)?;
-    report_built(&mut shared, former, built_in, &observers);
+    report_built(&mut shared, former, &observers);
     Ok(shared)
 }
 
 /// A layer without shares, which no observer knows yet.
 pub(super) fn unshared<B: Backend>(
-    (backend, built_on): (B, Arc<BuiltOn>),
+    backend: B,
     set: PolicySet,
     applied: Arc<[Applied]>,
     permits: Arc<Permits>,
@@ -103,8 +96,10 @@ pub(super) fn unshared<B: Backend>(
         announced.warn_at = applied.iter().map(|limit| limit.warn_at).collect();
     }
     let announced = Arc::new(announced);
+    let waits = |limit: &Applied| !matches!(limit.keying, Keying::Extracted(_));
+    let decides_in_steps = !permits.is_empty() || applied.iter().any(waits);
     let rates = announced.policies.iter().zip(&*applied);
-    let rates = rates.map(|(policy, limit)| LimitInfo::of_rate(policy, limit));
+    let rates = rates.map(|(policy, limit)| LimitInfo::of_rate(policy, limit, decides_in_steps));
     let version = LayerVersion::new(
         backend.clone(),
         rates.chain(permits.limits().iter().map(LimitInfo::of_permits)),
@@ -120,7 +115,6 @@ pub(super) fn unshared<B: Backend>(
     };
     Ok(Shared {
         backend,
-        built_on,
         version,
         prepared,
         applied,

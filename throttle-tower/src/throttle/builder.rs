@@ -16,7 +16,7 @@ use super::local_shares::LocalStore;
 use super::refusal::Refusal;
 use super::response_builder::{Building, ResponseBuilder};
 use super::warning::Warning;
-use crate::event::{Event, Observer, Observers};
+use crate::event::{Event, Observer};
 use crate::headers::{Dialect, SdkHints};
 use crate::limit::{IntoLimitTree, LimitTree, OnError};
 
@@ -145,7 +145,7 @@ impl<B: Backend> ThrottleBuilder<B> {
     /// for all), or if the backend does not support these limits. The error names the policy, the
     /// field, the value and the bound.
     pub fn build(self) -> Result<ThrottleLayer<B>, ConfigError> {
-        let version = build(self, &Origin::New, &Observers::default())?;
+        let version = build(self, &Origin::New)?;
         Ok(ThrottleLayer {
             current: Live::new(version),
         })

@@ -52,6 +52,7 @@ impl<B: Backend> Live<B> {
         let former = std::mem::replace(&mut *version, next);
         self.number.fetch_add(1, Ordering::Release);
         drop(version);
+        former.version.replaced();
         // No longer locked: the last requests of a version may be gone, and its end may take time.
         drop(former);
         Ok(())

@@ -8,8 +8,7 @@ use super::build::{Origin, build};
 use super::builder::ThrottleBuilder;
 use super::current::{Current, Live};
 use super::service::Throttle;
-use super::shared::Shared;
-use crate::event::{LayerInfo, Observers};
+use crate::event::LayerInfo;
 use crate::limit::IntoLimitTree;
 use crate::usage::Settlements;
 
@@ -143,7 +142,7 @@ impl<B: Backend> ThrottleLayer<B> {
     pub fn with_limits(&self, limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
         let template = self.current.now();
         let next = template.with_limits(limits);
-        let version = build(next, &Origin::Template(&template), &Observers::default())?;
+        let version = build(next, &Origin::Template(&template))?;
         Ok(Self {
             current: Live::new(version),
         })
@@ -193,13 +192,13 @@ impl<B: Backend> ThrottleLayer<B> {
     /// If a limit's configuration is wrong, or if the backend does not support these limits. The
     /// former limits then stay.
     pub fn replace(&self, limits: impl IntoLimitTree) -> Result<(), ConfigError> {
-        self.replace_observed(
-            |former| ThrottleBuilder {
+        self.current.replace(|former| {
+            let next = ThrottleBuilder {
                 observers: former.options.observers.to_given(),
                 ..former.with_limits(limits)
-            },
-            |former| Ok(former.options.observers.clone()),
-        )
+            };
+            build(next, &Origin::Former(former))
+        })
     }
 
     /// Enforces other limits with other settings, as [`replace`](Self::replace) does. The backend
@@ -224,7 +223,8 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// As [`ThrottleBuilder::build`]. The former limits and settings then stay.
     pub fn replace_with(&self, next: ThrottleBuilder<B>) -> Result<(), ConfigError> {
-        self.replace_observed(|_| next, |former| Ok(former.options.observers.clone()))
+        self.current
+            .replace(|former| build(next, &Origin::Former(former)))
     }
 
     /// Returns what this layer enforces now.
@@ -272,34 +272,6 @@ impl<B: Backend> ThrottleLayer<B> {
                 current: current.upgrade()?,
             })
         }
-    }
-
-    /// Enforces what `next` says instead of the present version, with the observers that `built_in`
-    /// returns for that.
-    pub(crate) fn replace_observed(
-        &self,
-        next: impl FnOnce(&Shared<B>) -> ThrottleBuilder<B>,
-        built_in: impl FnOnce(&Shared<B>) -> Result<Observers, ConfigError>,
-    ) -> Result<(), ConfigError> {
-        self.current.replace(|former| {
-            let built_in = built_in(former)?;
-            build(next(former), &Origin::Former(former), &built_in)
-        })
-    }
-
-    /// Changes the version that is enforced now.
-    pub(crate) fn changed(
-        self,
-        change: impl FnOnce(&mut Shared<B>) -> Result<(), ConfigError>,
-    ) -> Result<Self, ConfigError> {
-        self.current.replace(|shared| {
-            let mut shared = shared.clone();
-            change(&mut shared)?;
-            // Those that were made for requests so far are of the former version.
-            shared.narrowed = shared.narrowed.clone();
-            Ok(shared)
-        })?;
-        Ok(self)
     }
 }
 

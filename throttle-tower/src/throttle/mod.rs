@@ -15,7 +15,6 @@ mod announced;
 mod body;
 mod build;
 mod builder_settings;
-mod candidates;
 mod current;
 mod forecast;
 mod future;
@@ -24,7 +23,6 @@ mod limit_report;
 mod line;
 mod local_shares;
 mod narrowed;
-mod observed;
 mod openapi;
 mod optional_steps;
 mod options;
@@ -60,8 +58,7 @@ pub use refusal::{Reason, Refusal};
 pub use service::Throttle;
 #[cfg(feature = "rules")]
 pub(crate) use shared::Shared;
-#[cfg(feature = "rules")]
-pub(crate) use steps::ask_candidate::check_candidate;
+pub(crate) use steps::trial::Ruling;
 #[cfg(feature = "rules")]
 pub(crate) use steps::wait_queue::waits as composition_waits;
 pub use warning::Warning;

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use throttle_core::Backend;
 
-#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-use super::observed::observed;
 use super::shared::Shared;
 use crate::event::{Activity, Observer, Observers};
 use crate::limit::{Applied, Keying, LookupResult};
@@ -14,22 +12,16 @@ use crate::limit::{Applied, Keying, LookupResult};
 pub(super) fn report_built<B: Backend>(
     shared: &mut Shared<B>,
     former: Option<&Shared<B>>,
-    built_in: &Observers,
-    given: &[Arc<dyn Observer>],
+    observers: &[Arc<dyn Observer>],
 ) {
-    #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-    let renewed = former.map(|former| built_in.renewed(&observed(former), &observed(shared)));
-    #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-    let built_in = renewed.as_ref().unwrap_or(built_in);
     let former = former.map(|former| former.version.info());
-    shared.options.observers = built_in.and(given, shared.version.info(), former);
+    shared.options.observers = Observers::of_version(observers, shared.version.info(), former);
     report_lookups(shared);
-    shared.options.observers.built_on(&shared.built_on);
 }
 
 /// Lets the layer's lookups of plans report to its observers, apart from those of other layers with
 /// the same plans.
-pub(super) fn report_lookups<B: Backend>(shared: &mut Shared<B>) {
+fn report_lookups<B: Backend>(shared: &mut Shared<B>) {
     let observers = &shared.options.observers;
     let is_tiered = |limit: &Applied| matches!(limit.keying, Keying::Tiered(_));
     if observers.is_empty() || !shared.applied.iter().any(is_tiered) {

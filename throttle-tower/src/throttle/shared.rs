@@ -11,14 +11,12 @@ use super::options::Options;
 use super::permits::Permits;
 use super::queues::Queues;
 use crate::client_ip::first_requests::KnownSources;
-use crate::event::{BuiltOn, LayerVersion};
+use crate::event::LayerVersion;
 use crate::limit::{Applied, IntoLimitTree};
 
 /// What the clones of a layer and its services share.
 pub(crate) struct Shared<B: Backend> {
     pub(crate) backend: B,
-    /// The backend, for observers.
-    pub(crate) built_on: Arc<BuiltOn>,
     /// The limits, for observers.
     pub(crate) version: LayerVersion,
     pub(crate) prepared: Arc<B::Prepared>,
@@ -58,7 +56,6 @@ impl<B: Backend> Clone for Shared<B> {
     fn clone(&self) -> Self {
         Self {
             backend: self.backend.clone(),
-            built_on: Arc::clone(&self.built_on),
             version: self.version.clone(),
             prepared: Arc::clone(&self.prepared),
             applied: Arc::clone(&self.applied),

@@ -63,7 +63,7 @@ async fn audited_limit_refuses_nobody_and_says_what_it_would_do() {
         events.lock().unwrap().push(
             event
                 .would_refuse()
-                .map(|(policy, _)| policy.name().to_owned())
+                .map(|limit| limit.info.name.to_string())
                 .collect(),
         );
     });

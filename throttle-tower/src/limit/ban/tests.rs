@@ -439,7 +439,10 @@ fn metric_counts_bans_of_limits_that_ban_and_is_of_no_other() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     metrics::with_local_recorder(&recorder, || {
         let other = limit("other", FixedWindow::new(Rate::per_hour(99))).by(ClientIp::peer());
-        let layer = on(&ManualClock::default(), all([login(), other])).metrics("api");
+        let layer = ThrottleLayer::builder(all([login(), other]))
+            .observe(crate::Metrics::new("api"))
+            .build()
+            .unwrap();
         for host in [1, 2] {
             // Without a runtime, each request reports.
             let mut requests = Box::pin(statuses(&layer, host, 200, 20));

@@ -1,68 +1,82 @@
 use serde_json::{Map, Value, json};
-use throttle_core::BackendErrorKind;
+use throttle_core::{BackendErrorKind, Policy};
 
-use super::board::{Board, Moment, PermitBoard, PolicyBoard};
+use super::board::{Board, Moment};
 use super::changes::Change;
-use super::flows::{Flow, PolicyFlow};
-use super::tight_list::{KeyName, TightKey};
+use super::flows::Flow;
+use super::rows::LimitRow;
+use super::tight_list::TightKey;
 use super::tightest::Tightest;
-use crate::Offender;
-use crate::Outcome;
-use crate::candidate::{Candidate, Flips};
-use crate::lock::lock;
+use crate::candidate::Flips;
 use crate::observe::decider::Decider;
+use crate::{LayerInfo, LimitInfo, Offender, Outcome};
 
 /// How many keys are listed.
 pub(super) const LISTED: usize = 10;
 
-/// What `/data.json` says. Its documentation is that of
-/// [`ThrottleLayer::dashboard`](crate::ThrottleLayer::dashboard).
-///
-/// `reporting` is whether a layer reports to the board.
+/// A limit of a layer in use, and what limits of its name do.
+type Shown<'a> = (&'a LimitInfo, &'a LimitRow);
+
+/// What `/data.json` says. Its documentation is that of [`Page`](crate::Page).
 pub(super) fn data(
     board: &Board,
     service: Option<&str>,
     offenders: &[Offender],
+    candidates: &[(String, Flips)],
     moment: &Moment,
-    reporting: bool,
 ) -> Value {
     let flows = &board.flows;
+    let (versions, reporting) = board.versions();
+    let all = versions.iter().flat_map(|version| version.rows());
+    let mut limits: Vec<Shown<'_>> = Vec::new();
+    for (info, row) in all {
+        // Limits of one name count together.
+        if limits.iter().all(|(other, _)| other.name != info.name) {
+            limits.push((info, row));
+        }
+    }
+    let (rates, permits): (Vec<Shown<'_>>, Vec<_>) = limits
+        .into_iter()
+        .partition(|(limit, _)| limit.policy.is_some());
     let outcomes: Map<String, Value> = Outcome::LABELS
         .iter()
         .zip(flows.outcomes())
         .map(|(outcome, count)| (outcome.to_string(), count.into()))
         .collect();
-    let policies = board.policies.iter().zip(&flows.policies);
-    let tightest = board.tightest.list(LISTED, moment.micros).into_iter();
+    let infos = versions.iter().map(|version| &version.info);
+    let keys_held = infos.filter_map(LayerInfo::keys_held).reduce(|a, b| a + b);
+    let mut tightest = board.tightest.list(moment.micros);
+    tightest.retain(|key| rates.iter().any(|(limit, _)| limit.name == key.limit));
+    tightest.truncate(LISTED);
     json!({
         "service": service,
         "reporting": reporting,
         "running_seconds": moment.running,
         "outcomes": outcomes,
         "requests": by_second(&flows.requests, moment),
-        "binding": binding(board, moment),
-        "policies": policies.map(|(policy, flow)| of_policy(policy, flow, moment)).collect::<Vec<_>>(),
-        "tightest": tightest.filter_map(|key| of_tight_key(board, &key, moment)).collect::<Vec<_>>(),
+        "binding": binding(&rates, moment),
+        "policies": rates.iter().map(|limit| of_rate(limit, moment)).collect::<Vec<_>>(),
+        "tightest": tightest.iter().map(|key| of_tight_key(key, moment)).collect::<Vec<_>>(),
         "decided_by": decided_by(board, moment),
-        "rules_changes": board.rules_changes().into_iter().map(|second| moment.since(second)).collect::<Vec<_>>(),
+        "rules_changes": board.changes().into_iter().map(|second| moment.since(second)).collect::<Vec<_>>(),
         "store": {
             "answers": moment.sum(&board.store.answers),
             "failures": moment.sum(&board.store.failures),
             "slowest_ms": moment.most(&board.store.slowest_ms),
         },
-        "permits": board.permits.iter().map(|permits| of_permits(permits, moment)).collect::<Vec<_>>(),
-        "keys_held": board.keys_held(),
+        "permits": permits.iter().map(|limit| of_permits(limit, moment)).collect::<Vec<_>>(),
+        "keys_held": keys_held,
         "offenders": offenders.iter().map(|offender| of_offender(offender, &board.tightest)).collect::<Vec<_>>(),
-        "candidates": lock(&board.candidates).0.iter().map(of_candidate).collect::<Vec<_>>(),
+        "candidates": candidates.iter().map(of_candidate).collect::<Vec<_>>(),
     })
 }
 
-/// The policy that refused most as the binding one; where none did, the one that bound most of the
+/// The limit that refused most as the binding one; where none did, the one that bound most of the
 /// admitted requests.
-fn binding<'a>(board: &'a Board, moment: &Moment) -> Option<&'a str> {
-    let policies = board.policies.iter().zip(&board.flows.policies);
-    let bound = policies
-        .map(|(policy, flow)| (bound(flow, moment), &*policy.name))
+fn binding<'a>(limits: &[Shown<'a>], moment: &Moment) -> Option<&'a str> {
+    let bound = limits
+        .iter()
+        .map(|(limit, row)| (bound(row, moment), limit.name.as_str()))
         .filter(|(bound, _)| *bound != (0, 0));
     // The first of equals, as in a decision.
     bound
@@ -71,11 +85,11 @@ fn binding<'a>(board: &'a Board, moment: &Moment) -> Option<&'a str> {
         .map(|(_, name)| name)
 }
 
-/// Requests that the policy refused as the binding one, and those of which it had the least left.
-fn bound(flow: &PolicyFlow, moment: &Moment) -> (u64, u64) {
+/// Requests that the limit refused as the binding one, and those of which it had the least left.
+fn bound(row: &LimitRow, moment: &Moment) -> (u64, u64) {
     (
-        moment.sum(&flow.bound_refused),
-        moment.sum(&flow.bound_admitted),
+        moment.sum(&row.bound_refused),
+        moment.sum(&row.bound_admitted),
     )
 }
 
@@ -90,25 +104,25 @@ fn by_second(flow: &Flow, moment: &Moment) -> Value {
     json!({ "admitted": admitted, "refused": refused })
 }
 
-fn of_policy(policy: &PolicyBoard, flow: &PolicyFlow, moment: &Moment) -> Value {
-    let (refused, admitted) = bound(flow, moment);
-    let mut data = by_second(&flow.flow, moment);
-    data["name"] = json!(policy.name);
-    data["audited"] = json!(policy.is_audited);
+fn of_rate((limit, row): &Shown<'_>, moment: &Moment) -> Value {
+    let (refused, admitted) = bound(row, moment);
+    let mut data = by_second(&row.flow, moment);
+    data["name"] = json!(limit.name.as_str());
+    data["audited"] = json!(limit.policy.as_ref().is_some_and(Policy::is_audited));
     data["binding"] = json!({ "refused": refused, "admitted": admitted });
-    data["queued"] = json!(policy.queued());
-    data["longest_wait_ms"] = json!(moment.most(&policy.longest_wait_ms));
+    data["queued"] = json!(row.queued());
+    data["longest_wait_ms"] = json!(moment.most(&row.longest_wait_ms));
     data
 }
 
-fn of_tight_key(board: &Board, key: &TightKey, moment: &Moment) -> Option<Value> {
-    Some(json!({
-        "policy": board.policies.get(key.policy)?.name,
+fn of_tight_key(key: &TightKey, moment: &Moment) -> Value {
+    json!({
+        "policy": key.limit.as_str(),
         "key": key.name.to_string(),
         "left": key.left,
         "of": key.of,
         "resets_in_ms": key.resets.saturating_sub(moment.micros).div_ceil(1_000),
-    }))
+    })
 }
 
 fn decided_by(board: &Board, moment: &Moment) -> Value {
@@ -134,40 +148,30 @@ fn of_change(change: &Change, moment: &Moment) -> Value {
     })
 }
 
-fn of_permits(permits: &PermitBoard, moment: &Moment) -> Value {
-    let taken = permits.taken();
+fn of_permits((limit, row): &Shown<'_>, moment: &Moment) -> Value {
+    let taken = row.taken();
     // Permits that were taken before the last two minutes, and are still held.
-    let most_taken = taken.max(moment.most(&permits.most_taken).into());
-    json!({ "name": permits.name, "taken": taken, "most_taken": most_taken, "refused": moment.sum(&permits.refused) })
+    let most_taken = taken.max(moment.most(&row.most_taken).into());
+    let refused = moment.sum(&row.bound_refused);
+    json!({ "name": limit.name.as_str(), "taken": taken, "most_taken": most_taken, "refused": refused })
 }
 
 fn of_offender(offender: &Offender, names: &Tightest) -> Value {
-    let key = offender
-        .digest
-        .map_or(KeyName::Missing, |digest| names.name_of(digest));
     json!({
         "policy": offender.policy.as_str(),
-        "key": key.to_string(),
+        "key": names.name_of(offender.digest).to_string(),
         "refused": offender.refused,
         "shown": offender.shown,
     })
 }
 
-fn of_candidate(candidate: &Candidate) -> Value {
-    let Flips {
-        both_admit,
-        both_refuse,
-        would_refuse,
-        would_admit,
-        not_decided,
-        ..
-    } = candidate.counts.read();
+fn of_candidate((name, flips): &(String, Flips)) -> Value {
     json!({
-        "name": &*candidate.name,
-        "both_admit": both_admit,
-        "both_refuse": both_refuse,
-        "would_refuse": would_refuse,
-        "would_admit": would_admit,
-        "not_decided": not_decided,
+        "name": name,
+        "both_admit": flips.both_admit,
+        "both_refuse": flips.both_refuse,
+        "would_refuse": flips.would_refuse,
+        "would_admit": flips.would_admit,
+        "not_decided": flips.not_decided,
     })
 }

@@ -9,7 +9,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// prints the right ones.
 pub(super) const POLICY: &str = concat!(
     "default-src 'none'; style-src 'sha256-DWGWxZTWe8Hj4ow8LAtod/2ucQ/Uf+R5wPJXbTuoiEE='; ",
-    "script-src 'sha256-pcyVEStQQE25CHw6Je1K0IjoONu67zEsU7SVhya9Lm0='; img-src data:; connect-src \
+    "script-src 'sha256-v8mWwkFEgMfzF7lpWpWDeidfPlfCduuJzg3igRh09OA='; img-src data:; connect-src \
         'self'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for \
         'script'; trusted-types 'none'"

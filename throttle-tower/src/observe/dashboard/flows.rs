@@ -1,18 +1,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use throttle_core::Decision;
-
 use super::buckets::Buckets;
 use super::changes::Changes;
 use crate::observe::decider::Decider;
 use crate::{Event, Outcome};
 
 /// Counts requests by the second. A request adds to a few numbers, and waits for nothing.
+#[derive(Default)]
 pub(super) struct Flows {
     /// Since the start.
     outcomes: [AtomicU64; Outcome::LABELS.len()],
     pub(super) requests: Flow,
-    pub(super) policies: Box<[PolicyFlow]>,
     pub(super) changes: Changes,
     /// Decisions, by the place of the decider.
     pub(super) deciders: [Recent; Decider::ALL.len()],
@@ -23,14 +21,6 @@ pub(super) struct Flows {
 pub(super) struct Flow {
     pub(super) admitted: Seconds,
     pub(super) refused: Seconds,
-}
-
-#[derive(Default)]
-pub(super) struct PolicyFlow {
-    pub(super) flow: Flow,
-    /// Requests of which the policy was the binding one.
-    pub(super) bound_admitted: Recent,
-    pub(super) bound_refused: Recent,
 }
 
 /// The running second, 120 before it, and some that make indexing cheap.
@@ -45,19 +35,9 @@ const FIRST: u32 = 1_200;
 pub(super) const TEN: u32 = 10;
 
 impl Flows {
-    pub(super) fn new(policies: usize) -> Self {
-        Self {
-            outcomes: Default::default(),
-            requests: Flow::default(),
-            policies: (0..policies).map(|_| PolicyFlow::default()).collect(),
-            changes: Changes::default(),
-            deciders: Default::default(),
-        }
-    }
-
     /// Counts a request of a second.
     pub(super) fn count(&self, second: u32, event: &Event<'_>) {
-        self.outcomes[event.outcome.place()].fetch_add(1, Ordering::Relaxed);
+        self.outcomes[event.outcome.index()].fetch_add(1, Ordering::Relaxed);
         let Flow { admitted, refused } = &self.requests;
         if event.outcome.is_passed_on() {
             admitted
@@ -68,35 +48,6 @@ impl Flows {
         if let Some(decider) = Decider::of(event) {
             self.deciders[decider as usize].count(second / TEN);
             self.changes.note(second, decider, event.degraded());
-        }
-        if let Some(decision) = event.decision {
-            self.count_decision(second, event, decision);
-        }
-    }
-
-    fn count_decision(&self, second: u32, event: &Event<'_>, decision: &Decision) {
-        let is_admitted = decision.is_admitted();
-        for (place, status) in decision.statuses().iter().enumerate() {
-            let Some(PolicyFlow { flow, .. }) = self.policies.get(event.place(place)) else {
-                continue;
-            };
-            // A member of an `any` that refuses a request which another one admits did neither.
-            if status.applies() && is_admitted && !status.refuses() {
-                flow.admitted.count(second);
-            } else if status.is_violated() || status.would_refuse() {
-                flow.refused.count(second);
-            }
-        }
-        if let Some(policy) = decision
-            .binding()
-            .and_then(|binding| self.policies.get(event.place(binding)))
-        {
-            if is_admitted {
-                &policy.bound_admitted
-            } else {
-                &policy.bound_refused
-            }
-            .count(second / TEN);
         }
     }
 

@@ -271,7 +271,7 @@ function present(data) {
   if (document.title !== `${service}: rate limits`) document.title = `${service}: rate limits`;
   const requests = sum(Object.values(data.outcomes));
   const notice = !data.reporting
-    ? 'No layer reports to this page. Serve requests with the layer that dashboard() returned beside it.'
+    ? 'No layer reports to this page. Hand it to a layer with observe(…), and serve requests with that layer.'
     : 'No requests yet. This page fills when the first one arrives.';
   const filled = requests > 0;
   write(at('notice'), notice);

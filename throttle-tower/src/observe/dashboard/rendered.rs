@@ -1,27 +1,27 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use tokio::time::Instant;
 
 use super::board::Board;
 use super::data::{LISTED, data};
-use super::shown::Shown;
-use crate::Offender;
+use crate::Offenders;
+use crate::candidate::Flips;
 use crate::lock::lock;
 
 /// What the readers of a page get. It is written once a second at most, however many readers there
 /// are, and no request waits for it.
 pub(super) struct Rendered {
-    shown: Arc<Shown<Board>>,
-    offenders: Box<Offenders>,
+    pub(super) board: Arc<Board>,
+    pub(super) offenders: Offenders,
+    pub(super) candidates: Vec<(String, Arc<FlipsOf>)>,
     /// The name of the service.
-    service: Option<String>,
-    /// The event of a second, by the second and the board's start.
-    latest: Mutex<Option<((Instant, u64), Bytes)>>,
+    pub(super) service: Option<String>,
+    /// The event of a second.
+    pub(super) latest: Mutex<Option<(u64, Bytes)>>,
 }
 
-/// The keys of a board that were refused most, so many of them.
-type Offenders = dyn Fn(&Board, usize) -> Vec<Offender> + Send + Sync;
+/// Reads what a candidate would have done.
+pub(super) type FlipsOf = dyn Fn() -> Flips + Send + Sync;
 
 /// How an event starts and ends. A browser whose connection has ended comes back after so many
 /// milliseconds.
@@ -29,48 +29,28 @@ const START: &str = "retry: 1000\ndata: ";
 const END: &str = "\n\n";
 
 impl Rendered {
-    /// There is a board.
-    pub(super) fn new(
-        shown: Arc<Shown<Board>>,
-        offenders: impl Fn(&Board, usize) -> Vec<Offender> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            shown,
-            offenders: Box::new(offenders),
-            service: None,
-            latest: Mutex::default(),
-        }
-    }
-
-    pub(super) fn of_service(self, name: String) -> Self {
-        Self {
-            service: Some(name),
-            ..self
-        }
-    }
-
     /// The data as an event.
     pub(super) fn event(&self) -> Bytes {
-        // Under the lock, because a board that another reader has seems to be reported to.
         let mut latest = lock(&self.latest);
-        let (board, is_reported_to) = self.shown.latest().expect("a page has a board");
-        let moment = board.moment();
-        let second = (board.started, moment.running);
-        if let Some((of, event)) = &*latest
-            && *of == second
+        let moment = self.board.moment();
+        if let Some((second, event)) = &*latest
+            && *second == moment.running
         {
             return event.clone();
         }
-        let offenders = (self.offenders)(&board, LISTED);
+        let candidates = self.candidates.iter();
+        let candidates: Vec<_> = candidates
+            .map(|(name, flips)| (name.clone(), flips()))
+            .collect();
         let data = data(
-            &board,
+            &self.board,
             self.service.as_deref(),
-            &offenders,
+            &self.offenders.list(LISTED),
+            &candidates,
             &moment,
-            is_reported_to,
         );
         let event = Bytes::from(format!("{START}{data}{END}"));
-        *latest = Some((second, event.clone()));
+        *latest = Some((moment.running, event.clone()));
         event
     }
 

@@ -17,38 +17,46 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use throttle_core::backend::Call;
 use throttle_core::{
-    Backend, BackendError, BackendErrorKind, Decision, ManualClock, MemoryBackend, Policy,
-    PolicyName,
+    Backend, BackendError, BackendErrorKind, Decision, Key, ManualClock, MemoryBackend,
 };
 use tokio::time::{Instant, advance, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 
+use super::Page;
 use super::board::Board;
 use super::rendered::Rendered;
-use super::shown::Shown;
-use crate::Offender;
-use crate::event::{Activity, BuiltInObserver, Event, Outcome, RequestSet};
+use crate::candidate::Flips;
+use crate::event::{Activity, Event, Observer, Outcome, RequestSet};
 use crate::lock::lock;
-use crate::observe::offenders::tracker::Tracker;
 use crate::plans::Tier;
-use crate::{Constant, Gcra, Header, InFlight, LimitTree, Rate, ThrottleLayer, all, limit};
+use crate::{
+    Candidate, Constant, Gcra, Header, InFlight, LimitTree, Offenders, Rate, ThrottleBuilder,
+    ThrottleLayer, all, limit,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A layer whose limits see no time pass.
 fn layer_of(limits: impl Into<LimitTree>) -> ThrottleLayer<MemoryBackend<ManualClock>> {
+    builder_of(limits).build().unwrap()
+}
+
+fn builder_of(limits: impl Into<LimitTree>) -> ThrottleBuilder<MemoryBackend<ManualClock>> {
     let memory = MemoryBackend::builder()
         .clock(ManualClock::default())
         .build();
-    ThrottleLayer::builder(limits.into())
-        .backend(memory)
-        .build()
-        .unwrap()
+    ThrottleLayer::builder(limits.into()).backend(memory)
 }
 
 /// Such a layer, and its page.
 fn page_of(limits: impl Into<LimitTree>) -> (ThrottleLayer<MemoryBackend<ManualClock>>, Router) {
-    layer_of(limits).dashboard()
+    observed(builder_of(limits))
+}
+
+fn observed<B: Backend>(builder: ThrottleBuilder<B>) -> (ThrottleLayer<B>, Router) {
+    let page = Page::new();
+    let layer = builder.observe(page.clone()).build().unwrap();
+    (layer, page.router())
 }
 
 async fn send<B: Backend>(throttle: &ThrottleLayer<B>, key: &str) -> StatusCode {
@@ -125,10 +133,14 @@ async fn limits_that_do_not_apply_are_not_counted_for_others() {
 #[tokio::test(start_paused = true)]
 async fn data_is_what_was_done() {
     let total = limit("total", Gcra::new(Rate::per_hour(100)).burst(4)).by(Constant);
-    let throttle = layer_of(all((per_key(2), total)))
-        .candidate("next", layer_of(per_key(1)))
+    let next = Candidate::of("next", layer_of(per_key(1))).unwrap();
+    let page = Page::new().candidate(&next);
+    let throttle = builder_of(all((per_key(2), total)))
+        .observe(page.clone())
+        .observe(next)
+        .build()
         .unwrap();
-    let (throttle, page): (_, Router) = throttle.dashboard();
+    let page: Router = page.router();
     for key in ["ada", "ada", "ada", "bob"] {
         send(&throttle, key).await;
     }
@@ -316,6 +328,48 @@ async fn nothing_yet_is_said_plainly() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn page_shows_all_layers_that_it_was_handed_to() {
+    let page = Page::new();
+    let other = limit("other", Gcra::new(Rate::per_hour(9)).burst(1)).by(Header::new("x-key"));
+    let first = builder_of(per_key(2))
+        .observe(page.clone())
+        .build()
+        .unwrap();
+    let second = builder_of(all((other, per_key(2))))
+        .observe(page.clone())
+        .build()
+        .unwrap();
+    let page: Router = page.router();
+    send(&first, "ada").await;
+    for key in ["ada", "bob", "bob"] {
+        send(&second, key).await;
+    }
+    advance(SECOND).await;
+    let found = data(&page).await;
+    let of = |n: usize| {
+        let limit = &found["policies"][n];
+        [&limit["name"], &limit["admitted"][0], &limit["refused"][0]].map(ToString::to_string)
+    };
+    assert_eq!(of(0), ["\"per-key\"", "3", "0"], "both count by the name");
+    assert_eq!(of(1), ["\"other\"", "2", "1"]);
+    assert_eq!(found["policies"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&found["keys_held"], &found["requests"]["refused"][0]),
+        (&json!(5), &json!(1))
+    );
+    drop(second);
+    advance(SECOND).await;
+    let found = data(&page).await;
+    assert_eq!(
+        (
+            &found["keys_held"],
+            found["policies"].as_array().unwrap().len()
+        ),
+        (&json!(1), 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn page_knows_whether_a_layer_reports_to_it() {
     let (throttle, page) = page_of(per_key(1));
     let is_reporting = async || {
@@ -401,12 +455,12 @@ fn refused(board: &Board) -> u64 {
 fn no_request_is_lost_or_counted_twice_while_the_page_is_read() {
     const EACH: u64 = 500;
     for round in 0..20 {
-        let (board, done) = (board(), AtomicUsize::new(0));
-        let rendered = Rendered::new(shown(&board), Board::offenders);
+        let (observing, done) = (Observing::new(Page::new()), AtomicUsize::new(0));
+        let (rendered, board) = (observing.page.rendered(), &observing.page.board);
         thread::scope(|scope| {
             for _ in 0..20 {
                 scope.spawn(|| {
-                    (0..EACH).for_each(|_| tell(&board, Outcome::MissingKey, None, &[]));
+                    (0..EACH).for_each(|_| observing.report(Outcome::MissingKey, None, &[]));
                     done.fetch_add(1, Ordering::Release);
                 });
             }
@@ -415,7 +469,7 @@ fn no_request_is_lost_or_counted_twice_while_the_page_is_read() {
             }
         });
         assert_eq!(
-            (refused(&board), board.flows.outcomes()[2]),
+            (refused(board), board.flows.outcomes()[2]),
             (20 * EACH, 20 * EACH),
             "{round}"
         );
@@ -424,13 +478,17 @@ fn no_request_is_lost_or_counted_twice_while_the_page_is_read() {
 
 #[test]
 fn law_14_request_waits_for_none_of_the_locks_of_the_page() {
-    let (throttle, _page) = page_of(per_key(1));
-    let observers = throttle.observers();
-    let board = observers.find::<Arc<Board>>().unwrap();
+    let page = Page::new();
+    let throttle = builder_of(per_key(1))
+        .observe(page.clone())
+        .build()
+        .unwrap();
+    let board = &page.board;
     let held = (
         lock(&board.tightest.list),
-        board.tracker.hold_lock(),
+        page.offenders.hold_lock(),
         lock(&board.flows.changes.seconds),
+        lock(&board.layers),
     );
     let (done, is_done) = std::sync::mpsc::channel();
     let calling = throttle.clone();
@@ -494,11 +552,7 @@ async fn time_until_a_key_is_full_again_is_rounded_up_to_milliseconds() {
 async fn key_that_has_more_left_again_is_shown_so_after_some_of_its_requests() {
     let clock = ManualClock::default();
     let memory = MemoryBackend::builder().clock(clock.clone()).build();
-    let (throttle, page) = ThrottleLayer::builder(per_key(1_000))
-        .backend(memory)
-        .build()
-        .unwrap()
-        .dashboard();
+    let (throttle, page) = observed(ThrottleLayer::builder(per_key(1_000)).backend(memory));
     for _ in 0..1_001 {
         send(&throttle, "ada").await;
     }
@@ -553,51 +607,26 @@ async fn key_with_parameters_of_its_own_is_shown_with_its_units() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_and_offenders_of_its_layer_count_the_same_refusals() {
-    let (throttle, page) = page_of(per_key(1));
-    let refused = async || {
-        sleep(SECOND).await;
-        data(&page).await["offenders"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|key| key["refused"].as_u64().unwrap())
-            .collect()
-    };
+async fn page_shows_the_offenders_that_it_is_given() {
+    let offenders = Offenders::new().showing(|_, _| Some("a text".to_owned()));
+    let page = Page::new().offenders(&offenders);
+    let throttle = builder_of(per_key(1))
+        .observe(page.clone())
+        .observe(offenders.clone())
+        .build()
+        .unwrap();
     for _ in 0..6 {
         send(&throttle, "ada").await;
     }
-    let counts = |throttle: &ThrottleLayer<_>| -> Vec<u64> {
-        throttle
-            .offenders(9)
-            .iter()
-            .map(|offender| offender.refused)
-            .collect()
-    };
-    let counted: Vec<u64> = refused().await;
-    assert_eq!((counted, counts(&throttle)), (vec![5], vec![5]));
-    let (throttle, again) = throttle.dashboard::<()>();
-    send(&throttle, "ada").await;
-    sleep(SECOND).await;
-    assert_eq!(
-        (
-            data(&again).await["offenders"][0]["refused"].as_u64(),
-            counts(&throttle)
-        ),
-        (Some(6), vec![6])
-    );
-    // Set again, it counts anew; the page goes on.
-    let throttle = throttle.track_offenders();
-    assert!(counts(&throttle).is_empty());
-    send(&throttle, "ada").await;
-    sleep(SECOND).await;
-    assert_eq!(
-        (
-            data(&again).await["offenders"][0]["refused"].as_u64(),
-            counts(&throttle)
-        ),
-        (Some(7), vec![1])
-    );
+    let found = data(&page.router()).await;
+    let digest = offenders
+        .digest(&Key::builder().bytes(b"ada").finish())
+        .unwrap();
+    let expected = json!([
+        {"policy": "per-key", "key": format!("{digest:016x}"), "refused": 5, "shown": "a text"}
+    ]);
+    assert_eq!(found["offenders"], expected, "each refusal counts once");
+    assert_eq!(found["tightest"][0]["key"], expected[0]["key"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -689,11 +718,7 @@ async fn queue_shows_who_waits_and_how_long_at_most() {
     let limits = limit("queued", Gcra::new(Rate::per_second(1)).burst(1))
         .by(Constant)
         .wait_up_to(10 * SECOND);
-    let (throttle, page) = ThrottleLayer::builder(limits)
-        .backend(tokio_memory())
-        .build()
-        .unwrap()
-        .dashboard();
+    let (throttle, page) = observed(ThrottleLayer::builder(limits).backend(tokio_memory()));
     let queue = async || {
         let data = data(&page).await;
         (
@@ -731,44 +756,41 @@ fn tokio_memory() -> MemoryBackend<impl throttle_core::Clock> {
         .build()
 }
 
-/// Tells a board of one request.
-fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, calls: &[Call]) {
-    let (parts, ()) = Request::new(()).into_parts();
-    let policies = [Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap()];
-    let layer = layer_of(per_key(4));
-    let version = layer.current.with(|shared| shared.version.clone());
-    let event = Event {
-        outcome,
-        policies: &policies,
-        decision,
-        parts: &parts,
-        near: &[],
-        set: RequestSet {
-            policies: &policies,
-            decision,
-            calls,
-            places: &[],
-        },
-        version: &version,
-    };
-    board.decided(&event);
+/// A page, and what reports requests to it.
+struct Observing {
+    page: Page,
+    layer: ThrottleLayer<MemoryBackend<ManualClock>>,
+    observer: Arc<dyn Observer>,
 }
 
-fn board() -> Arc<Board> {
-    let policy = Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap();
-    Arc::new(Board::new(
-        [policy].into(),
-        &[],
-        Arc::new(Tracker::new(None)),
-        &Arc::default(),
-    ))
-}
+impl Observing {
+    fn new(page: Page) -> Self {
+        let layer = layer_of(per_key(4));
+        let info = layer.current.with(|shared| shared.version.info().clone());
+        Self {
+            observer: page.built(&info, None).unwrap(),
+            page,
+            layer,
+        }
+    }
 
-/// A page that shows a board.
-fn shown(board: &Arc<Board>) -> Arc<Shown<Board>> {
-    let shown = Arc::<Shown<Board>>::default();
-    shown.add(Arc::clone(board));
-    shown
+    fn report(&self, outcome: Outcome<'_>, decision: Option<&Decision>, calls: &[Call]) {
+        let (parts, ()) = Request::new(()).into_parts();
+        self.layer.current.with(|shared| {
+            self.observer.decided(&Event {
+                outcome,
+                decision,
+                parts: &parts,
+                near: &[],
+                set: RequestSet {
+                    policies: MemoryBackend::<ManualClock>::set(&shared.prepared).policies(),
+                    calls,
+                    places: &[],
+                },
+                layer: shared.version.info(),
+            });
+        });
+    }
 }
 
 fn read(rendered: &Rendered) -> Value {
@@ -777,15 +799,15 @@ fn read(rendered: &Rendered) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn page_shows_who_decides_and_since_when() {
-    let board = board();
-    let rendered = Rendered::new(shown(&board), |_, _| Vec::new());
+    let observing = Observing::new(Page::new());
+    let rendered = observing.page.rendered();
     let calls = [Call::from(throttle_core::Key::from("ada"))];
     let decide_by = |kind: Option<BackendErrorKind>| {
         let decided = match kind {
             Some(kind) => Decision::open(&calls, kind),
             None => Decision::not_limited(1),
         };
-        tell(&board, Outcome::Admitted, Some(&decided), &calls);
+        observing.report(Outcome::Admitted, Some(&decided), &calls);
     };
     decide_by(None);
     advance(SECOND).await;
@@ -797,18 +819,17 @@ async fn page_shows_who_decides_and_since_when() {
     decide_by(Some(BackendErrorKind::Timeout));
     advance(SECOND).await;
     let error = BackendError::new(BackendErrorKind::Suspended);
-    tell(&board, Outcome::FailedClosed(&error), None, &[]);
-    tell(
-        &board,
+    observing.report(Outcome::FailedClosed(&error), None, &[]);
+    observing.report(
         Outcome::FailedOpen(&error),
         Some(&Decision::open(&calls, error.kind())),
         &calls,
     );
-    board.happened(&Activity::Answered {
+    observing.observer.happened(&Activity::Answered {
         after: 7 * SECOND / 1_000,
         failed: None,
     });
-    board.happened(&Activity::Answered {
+    observing.observer.happened(&Activity::Answered {
         after: 3 * SECOND,
         failed: Some(BackendErrorKind::Timeout),
     });
@@ -844,10 +865,13 @@ async fn page_shows_who_decides_and_since_when() {
 async fn data_is_written_once_a_second_however_many_read_it() {
     let written = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&written);
-    let rendered = Rendered::new(shown(&board()), move |_, _| {
+    let mut page = Page::new();
+    let flips = move || {
         counter.fetch_add(1, Ordering::Relaxed);
-        Vec::new()
-    });
+        Flips::default()
+    };
+    page.candidates.push(("v2".to_owned(), Arc::new(flips)));
+    let rendered = page.rendered();
     for second in 1..=3 {
         for _ in 0..1_000 {
             rendered.json();
@@ -898,21 +922,21 @@ async fn a_reader_that_was_slow_gets_one_event_and_waits_a_second_for_the_next()
 /// A line break would end the event.
 #[tokio::test(start_paused = true)]
 async fn text_of_keys_stays_inside_its_event() {
-    let rendered = Rendered::new(shown(&board()), |_, _| {
-        let policy = PolicyName::new("per-key").unwrap();
-        vec![Offender {
-            policy,
-            digest: Some(1),
-            refused: 1,
-            shown: Some("a\n\ndata: {}\r\u{2028}\"".into()),
-        }]
-    });
+    let text = "a\n\ndata: {}\r\u{2028}\"";
+    let offenders = Offenders::new().showing(move |_, _| Some(text.to_owned()));
+    let page = Page::new().offenders(&offenders);
+    let throttle = builder_of(per_key(1))
+        .observe(page.clone())
+        .observe(offenders)
+        .build()
+        .unwrap();
+    for _ in 0..2 {
+        send(&throttle, "ada").await;
+    }
+    let rendered = page.rendered();
     let event = String::from_utf8(rendered.event().to_vec()).unwrap();
     assert_eq!(event.matches(['\n', '\r']).count(), 3);
-    assert_eq!(
-        read(&rendered)["offenders"][0]["shown"],
-        "a\n\ndata: {}\r\u{2028}\""
-    );
+    assert_eq!(read(&rendered)["offenders"][0]["shown"], text);
 }
 
 #[tokio::test(start_paused = true)]
@@ -951,7 +975,7 @@ async fn responses_are_not_stored_and_say_what_they_may_do() {
 
 #[tokio::test(start_paused = true)]
 async fn page_is_found_where_it_is_nested() {
-    let (_throttle, page) = ThrottleLayer::new(per_key(1)).unwrap().dashboard::<u8>();
+    let page = Page::new().router::<u8>();
     let app: Router = Router::new().nest("/admin/limits", page).with_state(7);
     for path in [
         "/admin/limits",
@@ -960,7 +984,7 @@ async fn page_is_found_where_it_is_nested() {
     ] {
         assert_eq!(get(&app, path).await.0, StatusCode::OK, "{path}");
     }
-    let (_throttle, page) = ThrottleLayer::new(per_key(1)).unwrap().dashboard();
+    let page = Page::new().router();
     let app: Router = Router::new().nest_service("/admin/limits", page);
     assert_eq!(
         get(&app, "/admin/limits/").await.0,
@@ -971,25 +995,12 @@ async fn page_is_found_where_it_is_nested() {
 
 #[tokio::test(start_paused = true)]
 async fn key_is_shown_with_what_its_class_can_have() {
-    let (board, store) = (
-        board(),
-        MemoryBackend::builder()
-            .clock(ManualClock::default())
-            .build(),
-    );
-    let policy = Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap();
-    let set = store
-        .prepare(throttle_core::PolicySet::new(policy).unwrap())
-        .unwrap();
-    let calls = [Call::from(throttle_core::Key::from("ada")).reserving(2)];
-    tell(
-        &board,
-        Outcome::Admitted,
-        Some(&store.decide_now(&set, &calls)),
-        &calls,
-    );
-    assert_eq!(
-        tightest(&read(&Rendered::new(shown(&board), |_, _| Vec::new()))),
-        [(1, 2)]
-    );
+    let observing = Observing::new(Page::new());
+    let calls = [Call::from(Key::from("ada")).reserving(2)];
+    let decision = observing
+        .layer
+        .current
+        .with(|shared| shared.backend.decide_now(&shared.prepared, &calls));
+    observing.report(Outcome::Admitted, Some(&decision), &calls);
+    assert_eq!(tightest(&read(&observing.page.rendered())), [(1, 2)]);
 }

@@ -1,6 +1,8 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use throttle_core::PolicyName;
+
 /// The list keeps more keys than the page shows: when one recovers, the next is known.
 pub(super) const MOST: usize = 32;
 
@@ -13,7 +15,7 @@ impl List {
     /// the tightest, until it has recovered.
     pub(super) fn note(&mut self, noted: TightKey, now: u64) {
         self.0
-            .retain(|key| key.resets > now && (key.policy, key.name) != (noted.policy, noted.name));
+            .retain(|key| key.resets > now && (&key.limit, key.name) != (&noted.limit, noted.name));
         if noted.left >= noted.of {
             return;
         }
@@ -34,24 +36,23 @@ impl List {
         let mut keys: Vec<TightKey> = self
             .0
             .iter()
-            .copied()
             .filter(|key| key.resets > now)
+            .cloned()
             .collect();
         keys.sort_unstable_by(|one, other| {
             let by_reset = other.resets.cmp(&one.resets);
             one.by_share_left(other)
                 .then(by_reset)
-                .then_with(|| (one.policy, one.name).cmp(&(other.policy, other.name)))
+                .then_with(|| (&one.limit, one.name).cmp(&(&other.limit, other.name)))
         });
         keys
     }
 }
 
 /// What is left for one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TightKey {
-    /// By its place.
-    pub(super) policy: usize,
+    pub(super) limit: PolicyName,
     pub(super) name: KeyName,
     pub(super) left: u64,
     /// The most that can be left.
@@ -67,7 +68,7 @@ pub(super) enum KeyName {
     All,
     /// The key that requests without one share.
     Missing,
-    /// Under the layer's secret.
+    /// Under a secret.
     Digest(u64),
 }
 

@@ -1,9 +1,9 @@
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
-use throttle_core::{Key, Status};
+use throttle_core::{Key, PolicyName, Status};
 
 use super::tight_list::{KeyName, List, TightKey};
+use crate::Offenders;
 use crate::lock::{lock, try_lock};
 use crate::time::micros;
 
@@ -12,61 +12,47 @@ use crate::time::micros;
 ///
 /// All times are in µs since some instant.
 pub(super) struct Tightest {
-    secret: RandomState,
+    offenders: Offenders,
     pub(super) list: Mutex<List>,
 }
 
 impl Tightest {
-    /// Keys are shown under a secret, so that clients cannot tell which key a digest is of.
-    pub(super) fn new(secret: RandomState) -> Self {
+    /// Keys are shown under the digests of a list of offenders, which has a secret, so that clients
+    /// cannot tell which key a digest is of.
+    pub(super) fn new(offenders: Offenders) -> Self {
         Self {
-            secret,
+            offenders,
             list: Mutex::default(),
         }
     }
 
     /// Notes what a decision has left for a key of `of` units.
-    pub(super) fn note(&self, (policy, key): (usize, &Key), status: &Status, of: u64, now: u64) {
+    pub(super) fn note(&self, limit: &PolicyName, key: &Key, status: &Status, of: u64, now: u64) {
         let resets = now.saturating_add(micros(status.reset_after()));
-        self.note_key(
-            TightKey {
-                policy,
-                name: self.name(key),
+        let name = self.name_of(self.offenders.digest(key));
+        if let Some(mut list) = try_lock(&self.list) {
+            let noted = TightKey {
+                limit: limit.clone(),
+                name,
                 left: status.remaining(),
                 of,
                 resets,
-            },
-            now,
-        );
-    }
-
-    fn note_key(&self, noted: TightKey, now: u64) {
-        if let Some(mut list) = try_lock(&self.list) {
+            };
             list.note(noted, now);
         }
     }
 
     /// The keys with the smallest share of their limit left, tightest first.
-    pub(super) fn list(&self, most: usize, now: u64) -> Vec<TightKey> {
-        let mut keys = lock(&self.list).keys(now);
-        keys.truncate(most);
-        keys
+    pub(super) fn list(&self, now: u64) -> Vec<TightKey> {
+        lock(&self.list).keys(now)
     }
 
-    fn name(&self, key: &Key) -> KeyName {
-        if *key == Key::missing() {
-            KeyName::Missing
-        } else {
-            self.name_of(self.secret.hash_one(key))
-        }
-    }
-
-    /// The name of a key by its digest under the same secret.
-    pub(super) fn name_of(&self, digest: u64) -> KeyName {
-        if digest == self.secret.hash_one(Key::CONSTANT) {
-            KeyName::All
-        } else {
-            KeyName::Digest(digest)
+    /// The name of a key by its digest.
+    pub(super) fn name_of(&self, digest: Option<u64>) -> KeyName {
+        match digest {
+            None => KeyName::Missing,
+            all if all == self.offenders.digest(&Key::CONSTANT) => KeyName::All,
+            Some(digest) => KeyName::Digest(digest),
         }
     }
 }
@@ -79,25 +65,27 @@ mod tests {
     const MINUTE: u64 = 60_000_000;
 
     fn tightest() -> Tightest {
-        Tightest::new(RandomState::new())
+        Tightest::new(Offenders::new())
     }
 
-    /// Notes a key of a policy, at the time 0.
-    fn note(tightest: &Tightest, policy: usize, key: &str, left: u64, of: u64) {
-        note_at(tightest, policy, key, left, of, 0);
+    fn name(tightest: &Tightest, key: &Key) -> KeyName {
+        tightest.name_of(tightest.offenders.digest(key))
     }
 
-    fn note_at(tightest: &Tightest, policy: usize, key: &str, left: u64, of: u64, now: u64) {
-        tightest.note_key(
-            TightKey {
-                policy,
-                name: tightest.name(&key.into()),
-                left,
-                of,
-                resets: now + MINUTE,
-            },
-            now,
-        );
+    /// Notes a key, at the time 0.
+    fn note(tightest: &Tightest, key: &str, left: u64, of: u64) {
+        note_at(tightest, key, left, of, 0);
+    }
+
+    fn note_at(tightest: &Tightest, key: &str, left: u64, of: u64, now: u64) {
+        let noted = TightKey {
+            limit: PolicyName::new("p").unwrap(),
+            name: name(tightest, &key.into()),
+            left,
+            of,
+            resets: now + MINUTE,
+        };
+        lock(&tightest.list).note(noted, now);
     }
 
     fn left(tightest: &Tightest) -> Vec<(u64, u64)> {
@@ -106,8 +94,9 @@ mod tests {
 
     fn left_at(tightest: &Tightest, now: u64) -> Vec<(u64, u64)> {
         tightest
-            .list(10, now)
+            .list(now)
             .iter()
+            .take(10)
             .map(|key| (key.left, key.of))
             .collect()
     }
@@ -121,19 +110,18 @@ mod tests {
             ("cyd", 1, 1_000_000),
             ("dan", 9, 10),
         ] {
-            note(&tightest, 0, key, left, of);
+            note(&tightest, key, left, of);
         }
         assert_eq!(
             left(&tightest),
             [(1, 1_000_000), (2, 10), (30, 100), (9, 10)]
         );
-        assert_eq!(tightest.list(1, 0).len(), 1);
     }
 
     #[test]
     fn key_is_forgotten_when_it_equals_an_unused_one() {
         let tightest = tightest();
-        note(&tightest, 0, "ada", 1, 10);
+        note(&tightest, "ada", 1, 10);
         assert_eq!(left_at(&tightest, MINUTE - 1), [(1, 10)]);
         assert_eq!(left_at(&tightest, MINUTE), []);
     }
@@ -141,28 +129,28 @@ mod tests {
     #[test]
     fn tightest_keys_stay_until_they_have_recovered() {
         let tightest = tightest();
-        note(&tightest, 0, "ada", 1, 1_000);
+        note(&tightest, "ada", 1, 1_000);
         for n in 0..10_000 {
-            note(&tightest, 0, &format!("hostile-{n}"), 1, 2);
+            note(&tightest, &format!("hostile-{n}"), 1, 2);
         }
-        assert_eq!(tightest.list(100, 0).len(), MOST);
+        assert_eq!(tightest.list(0).len(), MOST);
         assert_eq!(left(&tightest)[0], (1, 1_000));
         for n in 0..MOST {
-            note_at(&tightest, 0, &format!("late-{n}"), 9, 10, MINUTE);
+            note_at(&tightest, &format!("late-{n}"), 9, 10, MINUTE);
         }
         assert_eq!(
             left_at(&tightest, MINUTE),
             [(9, 10); 10],
             "none of those before is in the way"
         );
-        assert_eq!(tightest.list(100, MINUTE).len(), MOST);
+        assert_eq!(tightest.list(MINUTE).len(), MOST);
     }
 
     #[test]
     fn law_11_keys_are_shown_as_digests_under_a_secret() {
         let (one, other) = (tightest(), tightest());
         let names =
-            |tightest: &Tightest| ["ada", "bob"].map(|key| tightest.name(&key.into()).to_string());
+            |tightest: &Tightest| ["ada", "bob"].map(|key| name(tightest, &key.into()).to_string());
         assert_eq!(names(&one), names(&one));
         assert_ne!(names(&one)[0], names(&one)[1]);
         assert_ne!(names(&one), names(&other));
@@ -171,7 +159,7 @@ mod tests {
                 .iter()
                 .all(|name| name.len() == 16 && name.bytes().all(|b| b.is_ascii_hexdigit()))
         );
-        assert_eq!(one.name(&Key::CONSTANT).to_string(), "all");
-        assert_eq!(one.name(&Key::missing()).to_string(), "missing");
+        assert_eq!(name(&one, &Key::CONSTANT).to_string(), "all");
+        assert_eq!(name(&one, &Key::missing()).to_string(), "missing");
     }
 }

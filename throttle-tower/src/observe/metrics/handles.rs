@@ -4,26 +4,23 @@ use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
 };
 use metrics::{gauge, histogram};
-use throttle_core::BackendErrorKind;
+use throttle_core::{BackendErrorKind, Policy};
 
-use crate::candidate::RESULTS as CANDIDATE_RESULTS;
-use crate::event::Outcome;
+use crate::event::{LayerInfo, LimitInfo, Outcome};
 use crate::limit::LookupResult;
 use crate::observe::decider::Decider;
 
-/// The handles of a layer, by the indices of its limits. What can never count has handles that do
-/// nothing.
+/// The handles of a layer. What can never count has handles that do nothing.
 pub(super) struct Handles {
-    /// By the index of the outcome. The others are those of the store.
-    requests: [Counter; 4],
-    pub(super) policies: Box<[PolicyHandles]>,
-    pub(super) in_flight: Box<[Gauge]>,
+    /// By the index of the outcome.
+    pub(super) requests: Box<[Counter]>,
+    /// If the store can fail.
+    pub(super) store: Option<StoreHandles>,
+    /// By the index of the limit.
+    pub(super) limits: Box<[LimitHandles]>,
 }
 
-/// Registered once a backend of the layer can fail.
 pub(super) struct StoreHandles {
-    /// The last outcomes.
-    requests: [Counter; 2],
     /// By what decided and why.
     degraded: Box<[Counter]>,
     pub(super) decided: Histogram,
@@ -31,10 +28,9 @@ pub(super) struct StoreHandles {
     pub(super) failed: Box<[Histogram]>,
 }
 
-pub(super) struct PolicyHandles {
-    /// Of the highest class, or of all requests.
-    pub(super) decisions: [Counter; RESULTS],
-    pub(super) lower_classes: Box<[[Counter; RESULTS]]>,
+pub(super) struct LimitHandles {
+    /// By the index of the request's class, or alone.
+    pub(super) decisions: Box<[[Counter; RESULTS]]>,
     pub(super) binding: Counter,
     pub(super) charged: Counter,
     pub(super) refunded: Counter,
@@ -43,39 +39,21 @@ pub(super) struct PolicyHandles {
     pub(super) bans: Counter,
     pub(super) queued: Gauge,
     pub(super) queue_time: Histogram,
-    /// By the number of their result, where tiers are looked up.
-    pub(super) lookups: Option<[Counter; LookupResult::LABELS.len()]>,
+    pub(super) in_flight: Gauge,
+    /// By the number of their result.
+    pub(super) lookups: Box<[Counter]>,
 }
 
-/// What a policy that applies does with a request.
+/// What a limit that applies does with a request.
 #[derive(Clone, Copy)]
 pub(super) enum DecisionResult {
     Admitted,
     Near,
-    /// Of an audited policy: that it would have refused.
+    /// Of an audited limit: that it would have refused.
     Refused,
 }
 
 const RESULTS: usize = 3;
-
-/// What is known of a policy before its first decision.
-#[derive(Default)]
-pub(super) struct Named {
-    pub(super) name: String,
-    /// Whether it has plans that are looked up.
-    pub(super) looks_up: bool,
-    pub(super) is_audited: bool,
-    /// Whether its limit bans keys.
-    pub(super) bans: bool,
-    /// Whether requests wait for their turn.
-    pub(super) queues: bool,
-    /// Whether charges may be given back.
-    pub(super) refunds: bool,
-    /// Whether a handler may report more than was charged.
-    pub(super) is_settled_later: bool,
-    /// The highest first.
-    pub(super) classes: Vec<String>,
-}
 
 /// Registers the counter if it can count.
 fn counter_if(can_count: bool, register: impl FnOnce() -> Counter) -> Counter {
@@ -86,23 +64,17 @@ fn counter_if(can_count: bool, register: impl FnOnce() -> Counter) -> Counter {
     }
 }
 
-fn request(layer: &str, outcome: &'static str) -> Counter {
-    counter!("throttle_requests_total", "layer" => layer.to_owned(), "outcome" => outcome)
-}
-
 impl StoreHandles {
-    pub(super) fn register(layer: &str) -> Self {
+    fn register(layer: &str) -> Self {
         let layer = || layer.to_owned();
         let store = |result: &'static str, why: &'static str| histogram!("throttle_store_seconds", "layer" => layer(), "result" => result, "why" => why);
         let degraded = |decider: &'static str, why: BackendErrorKind| {
             let name = "throttle_degraded_total";
             counter!(name, "layer" => layer(), "decided_by" => decider, "why" => why.label())
         };
-        let [.., open, closed] = Outcome::LABELS;
         let [_, fallbacks @ ..] = Decider::ALL;
         let reasons = BackendErrorKind::ALL.iter();
         Self {
-            requests: [open, closed].map(|outcome| request(&layer(), outcome)),
             degraded: fallbacks
                 .iter()
                 .flat_map(|by| reasons.clone().map(|why| degraded(by.label(), *why)))
@@ -112,67 +84,68 @@ impl StoreHandles {
         }
     }
 
-    pub(super) fn degraded(&self, decider: Decider, why: BackendErrorKind) -> Option<&Counter> {
+    pub(super) fn count_degraded(&self, decider: Decider, why: BackendErrorKind) {
         // Requests that the store decided are not degraded.
-        let row = (decider as usize).checked_sub(1)?;
-        self.degraded
-            .get(row * BackendErrorKind::ALL.len() + why as usize)
+        let row = (decider as usize).checked_sub(1);
+        let counter = row.and_then(|row| {
+            let kinds = BackendErrorKind::ALL.len();
+            self.degraded.get(row * kinds + why as usize)
+        });
+        if let Some(counter) = counter {
+            counter.increment(1);
+        }
     }
 }
 
 impl Handles {
-    pub(super) fn register(
-        layer: &str,
-        policies: &[Named],
-        (permits, requires_keys): (&[String], bool),
-    ) -> Self {
+    pub(super) fn register(layer: &str, info: &LayerInfo) -> Self {
         describe();
-        let in_flight = |name: &String| gauge!("throttle_in_flight", "layer" => layer.to_owned(), "name" => name.clone());
-        let [admitted, refused, missing_key, no_permit, ..] = Outcome::LABELS;
+        let limits = info.limits();
+        let requires_key = limits.iter().any(|limit| limit.requires_key);
+        let has_permits = limits.iter().any(|limit| limit.permits.is_some());
+        let can_fail = info.can_fail();
+        let can_count = [true, true, requires_key, has_permits, can_fail, can_fail];
+        let outcomes = Outcome::LABELS.into_iter().zip(can_count);
+        let request = |(outcome, can_count)| {
+            let labels = [
+                ("layer", layer.to_owned()),
+                ("outcome", String::from(outcome)),
+            ];
+            counter_if(can_count, || counter!("throttle_requests_total", &labels))
+        };
+        let of_limit = |limit: &LimitInfo| match limit.permits {
+            Some(_) => LimitHandles::of_permits(layer, limit),
+            None => LimitHandles::of_rate(layer, limit),
+        };
         Self {
-            requests: [
-                request(layer, admitted),
-                request(layer, refused),
-                counter_if(requires_keys, || request(layer, missing_key)),
-                counter_if(!permits.is_empty(), || request(layer, no_permit)),
-            ],
-            policies: policies
-                .iter()
-                .map(|policy| PolicyHandles::register(layer, policy))
-                .collect(),
-            in_flight: permits.iter().map(in_flight).collect(),
+            requests: outcomes.map(request).collect(),
+            store: can_fail.then(|| StoreHandles::register(layer)),
+            limits: limits.iter().map(of_limit).collect(),
         }
-    }
-
-    /// `None` if the outcome needs the handles of the store.
-    pub(super) fn requests<'a>(
-        &'a self,
-        store: Option<&'a StoreHandles>,
-        outcome: Outcome<'_>,
-    ) -> Option<&'a Counter> {
-        let index = outcome.place();
-        self.requests
-            .get(index)
-            .or_else(|| store?.requests.get(index - self.requests.len()))
     }
 }
 
 /// Of a class, or of all requests.
-fn decisions(layer: &str, policy: &Named, class: Option<&String>) -> [Counter; RESULTS] {
-    let refused = if policy.is_audited {
+fn decisions(layer: &str, limit: &LimitInfo, class: Option<&String>) -> [Counter; RESULTS] {
+    let refused = if is_audited(limit) {
         "would_refuse"
     } else {
         "refused"
     };
     ["admitted", "near", refused].map(|result| {
-        let mut labels = with(
-            [("layer", layer.to_owned()), ("policy", policy.name.clone())],
-            "result",
-            result,
-        );
+        let mut labels = with(labels(layer, limit), "result", result);
         labels.extend(class.map(|class| ("class", class.clone())));
         counter!("throttle_decisions_total", &labels)
     })
+}
+
+fn is_audited(limit: &LimitInfo) -> bool {
+    limit.policy.as_ref().is_some_and(Policy::is_audited)
+}
+
+fn labels(layer: &str, limit: &LimitInfo) -> [(&'static str, String); 2] {
+    let name = limit.name.as_str().to_owned();
+    [("layer", layer.to_owned()), ("policy", name)]
 }
 
 fn with(
@@ -180,57 +153,70 @@ fn with(
     label: &'static str,
     value: &str,
 ) -> Vec<(&'static str, String)> {
-    labels
-        .into_iter()
-        .chain([(label, value.to_owned())])
-        .collect()
+    let last = (label, value.to_owned());
+    labels.into_iter().chain([last]).collect()
 }
 
-impl PolicyHandles {
-    fn register(layer: &str, policy: &Named) -> Self {
-        let labels = || [("layer", layer.to_owned()), ("policy", policy.name.clone())];
-        let lookup = |result| {
-            counter!(
-                "throttle_plan_lookups_total",
-                &with(labels(), "result", result)
-            )
-        };
+impl LimitHandles {
+    fn of_rate(layer: &str, limit: &LimitInfo) -> Self {
+        let labels = || labels(layer, limit);
         let units = |kind| counter!("throttle_units_total", &with(labels(), "kind", kind));
-        let (queued, queue_time) = match policy.queues {
-            true => (
+        let lookup = |result: &&str| {
+            let labels = with(labels(), "result", result);
+            counter!("throttle_plan_lookups_total", &labels)
+        };
+        let (queued, queue_time) = match limit.wait_up_to {
+            Some(_) => (
                 gauge!("throttle_queued_requests", &labels()),
                 histogram!("throttle_queue_seconds", &labels()),
             ),
-            false => (Gauge::noop(), Histogram::noop()),
+            None => (Gauge::noop(), Histogram::noop()),
         };
-        let lower_classes = policy.classes.iter().skip(1);
+        let classes = limit.classes.iter();
+        let mut by_class: Vec<_> = classes
+            .map(|(class, _)| decisions(layer, limit, Some(class)))
+            .collect();
+        if by_class.is_empty() {
+            by_class.push(decisions(layer, limit, None));
+        }
+        let looked_up = LookupResult::LABELS.iter().filter(|_| limit.looks_up);
         Self {
-            decisions: decisions(layer, policy, policy.classes.first()),
-            lower_classes: lower_classes
-                .map(|class| decisions(layer, policy, Some(class)))
-                .collect(),
-            binding: counter_if(!policy.is_audited, || {
+            decisions: by_class.into(),
+            binding: counter_if(!is_audited(limit), || {
                 counter!("throttle_binding_total", &labels())
             }),
             charged: units("charged"),
-            refunded: counter_if(policy.refunds, || units("refunded")),
-            settled_short: counter_if(policy.is_settled_later, || units("settled_short")),
+            refunded: counter_if(limit.gives_back, || units("refunded")),
+            settled_short: counter_if(limit.settled_later, || units("settled_short")),
             overflow: counter!("throttle_overflow_total", &labels()),
-            bans: counter_if(policy.bans, || counter!("throttle_bans_total", &labels())),
+            bans: counter_if(limit.bans, || counter!("throttle_bans_total", &labels())),
             queued,
             queue_time,
-            lookups: policy.looks_up.then(|| LookupResult::LABELS.map(lookup)),
+            in_flight: Gauge::noop(),
+            lookups: looked_up.map(lookup).collect(),
+        }
+    }
+
+    fn of_permits(layer: &str, limit: &LimitInfo) -> Self {
+        let name = limit.name.as_str().to_owned();
+        Self {
+            decisions: Box::default(),
+            binding: Counter::noop(),
+            charged: Counter::noop(),
+            refunded: Counter::noop(),
+            settled_short: Counter::noop(),
+            overflow: Counter::noop(),
+            bans: Counter::noop(),
+            queued: Gauge::noop(),
+            queue_time: Histogram::noop(),
+            in_flight: gauge!("throttle_in_flight", "layer" => layer.to_owned(), "name" => name),
+            lookups: Box::default(),
         }
     }
 }
 
-/// The counters of a candidate, by its results.
-pub(super) fn candidate_counters(
-    layer: &str,
-    candidate: &str,
-) -> [Counter; CANDIDATE_RESULTS.len()] {
-    describe();
-    CANDIDATE_RESULTS.map(|result| counter!("throttle_candidate_total", "layer" => layer.to_owned(), "candidate" => candidate.to_owned(), "result" => result))
+pub(super) fn keys_gauge(layer: &str) -> Gauge {
+    gauge!("throttle_keys", "layer" => layer.to_owned())
 }
 
 fn describe() {
@@ -256,10 +242,6 @@ fn describe() {
     count(
         "throttle_degraded_total",
         "Requests that the store did not decide, by what decided them and why.",
-    );
-    count(
-        "throttle_candidate_total",
-        "Requests by what a candidate would have done to them.",
     );
     count(
         "throttle_plan_lookups_total",

@@ -4,11 +4,12 @@
 //! Open this page to find out what a metric counts and what to alert on.
 //!
 //! ```
+//! use throttle_tower::metrics::Metrics;
 //! use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
 //!
 //! # fn main() -> Result<(), throttle_tower::ConfigError> {
 //! let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(20)).by(ClientIp::peer());
-//! let throttle = ThrottleLayer::new(per_ip)?.metrics("api");
+//! let throttle = ThrottleLayer::builder(per_ip).observe(Metrics::new("api")).build()?;
 //! # Ok(())
 //! # }
 //! ```
@@ -24,7 +25,7 @@
 //! All labels are known when the layer is built: no metric has a key, a path or a header as a
 //! label, so a client cannot add series. A series that can never count is not there, such as those
 //! of a failing store where limits are in memory. Each metric also has the label `layer`, the name
-//! given to `.metrics(…)`.
+//! given to [`Metrics::new`].
 //!
 //! The facade cannot remove a series. If a limit is renamed or removed while the layer runs, its
 //! series, about 19 of each name, stay until the process ends. So names of limits belong to a fixed
@@ -32,7 +33,7 @@
 //! exporter's idle timeout off for counters: it drops the series of a limit that has had no
 //! requests for a while, and the layer keeps the handle of the dropped one.
 //!
-//! # Of a [`ThrottleLayer`](crate::ThrottleLayer::metrics)
+//! # Of a [`ThrottleLayer`](crate::ThrottleLayer)
 //!
 //! | metric | type, unit | labels | counts | alert on |
 //! |---|---|---|---|---|
@@ -42,14 +43,14 @@
 //! | `throttle_units_total` | counter, units | `policy`, `kind` (`charged`, `refunded`, `settled_short`) | units charged; given back; and used beyond what was charged, which are debited as far as any are left | `settled_short`: estimates are too low |
 //! | `throttle_overflow_total` | counter | `policy` | decisions about keys that share an overflow bucket because the store in memory is full | any: raise its `max_keys` |
 //! | `throttle_bans_total` | counter | `policy` | [bans](crate::Limit::ban) that strikes have begun; only of limits that ban | a sudden rise: an attack, or a client of yours that retries too soon |
-//! | `throttle_keys` | gauge, keys | | keys that the store in memory holds; if clones of the layer have stores of their own, those of all | near its `max_keys` |
+//! | `throttle_keys` | gauge, keys | | keys that the store in memory holds; if several layers share a [`Metrics`], those of all their stores | near its `max_keys` |
 //! | `throttle_store_seconds` | histogram, seconds | `result` (`decided`, `failed`), `why` (`none` if it decided; `unavailable`, `timeout`, `saturated`, `protocol`, `suspended`, `unsupported`) | how long decisions of a store took; none in memory | a high quantile near the deadline |
 //! | `throttle_degraded_total` | counter | `decided_by` (`local`, `open`, `closed`), `why` (as above, but for `none`) | requests that the store did not decide | any |
 //! | `throttle_queued_requests` | gauge, requests | `policy` | requests that wait now ([`wait_up_to`](crate::Limit::wait_up_to)) | near `max_waiting` |
 //! | `throttle_queue_seconds` | histogram, seconds | `policy` | how long requests waited, those that left without a turn included | |
 //! | `throttle_in_flight` | gauge, permits | `name` | permits of a limit on [requests in flight](crate::InFlight) that are taken | at its maximum for long |
 //! | `throttle_plan_lookups_total` | counter | `policy`, `result` (`remembered`, `found`, `unknown`, `failed`, `invalid`, `turned_away`) | tiers of [plans](mod@crate::plans): from the cache, looked up, not known to the lookup, failed or late, looked up with parameters that the limit cannot have, and not looked up because too many lookups ran. If several layers have the same plans, each reports the lookups of its own requests | `failed`, `invalid`, `turned_away` |
-//! | `throttle_candidate_total` | counter | `candidate`, `result` (`both_admit`, `both_refuse`, `would_refuse`, `would_admit`, `not_decided`) | requests by what a [candidate](mod@crate::candidate) would have done to them. What it decides in the background is counted when it is decided | `not_decided` |
+//! | `throttle_candidate_total` | counter | `candidate`, `result` (`both_admit`, `both_refuse`, `would_refuse`, `would_admit`, `not_decided`) | requests by what a [candidate](crate::Candidate::metrics) would have done to them. What it decides in the background is counted when it is decided | `not_decided` |
 //!
 //! # Of a [`ShapeLayer`](crate::ShapeLayer::metrics)
 //!
@@ -66,6 +67,7 @@
 
 mod count;
 mod handles;
+mod keys;
 mod level;
 mod shape;
 #[cfg(test)]
@@ -73,3 +75,4 @@ mod tests;
 mod throttle;
 
 pub(crate) use shape::ShapeMetrics;
+pub use throttle::Metrics;

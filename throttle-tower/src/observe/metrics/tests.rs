@@ -1,25 +1,52 @@
 use std::collections::BTreeMap;
-#[cfg(feature = "rules")]
-use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use metrics::{
     Counter, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder,
 };
 use metrics_exporter_prometheus::PrometheusBuilder;
-#[cfg(feature = "rules")]
-use throttle_core::PolicyName;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, Key, ManualClock, MemoryBackend, Policy, PolicySet};
+use throttle_core::{Backend, Key, MemoryBackend};
 
-use super::handles::{Handles, Named, StoreHandles, candidate_counters};
+use super::handles::{Handles, keys_gauge};
 use super::shape::ShapeMetrics;
-#[cfg(feature = "rules")]
-use crate::InFlight;
-#[cfg(feature = "rules")]
-use crate::event::Observed;
-use crate::event::{Activity, Event, LayerVersion, Outcome, RequestSet};
-use crate::{Constant, Gcra, Rate, ThrottleLayer, limit};
+use super::throttle::Metrics;
+use crate::event::{Activity, Event, LayerInfo, Observer, Outcome, RequestSet};
+use crate::failing_backend::FailingBackend;
+use crate::limit::{Ban, IntoLimitTree};
+use crate::{Constant, Gcra, InFlight, OnError, Rate, ThrottleLayer, all, limit, plans};
+
+fn layer(limits: impl IntoLimitTree) -> ThrottleLayer {
+    ThrottleLayer::new(limits).unwrap()
+}
+
+fn info<B: Backend>(layer: &ThrottleLayer<B>) -> LayerInfo {
+    layer.current.with(|shared| shared.version.info().clone())
+}
+
+/// Reports a request that the limits decide by these calls.
+fn report(layer: &ThrottleLayer, observer: &dyn Observer, calls: &[Call]) {
+    layer.current.with(|shared| {
+        let decision = shared.backend.decide_now(&shared.prepared, calls);
+        let outcome = match decision.is_admitted() {
+            true => Outcome::Admitted,
+            false => Outcome::Refused,
+        };
+        observer.decided(&Event {
+            outcome,
+            decision: Some(&decision),
+            parts: &http::Request::new(()).into_parts().0,
+            near: &[],
+            set: RequestSet {
+                policies: <MemoryBackend>::set(&shared.prepared).policies(),
+                calls,
+                places: &[],
+            },
+            layer: shared.version.info(),
+        });
+    });
+}
 
 /// What a recorder hears about each name: its kind with its unit and its help, and the kind of its
 /// series.
@@ -93,22 +120,30 @@ impl Recorder for Heard {
 fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     let heard = Heard::default();
     with_local_recorder(&heard, || {
-        let named = Named {
-            name: "per-user".to_owned(),
-            looks_up: true,
-            bans: true,
-            queues: true,
-            ..Named::default()
-        };
-        let permits = ["jobs".to_owned()];
-        Handles::register("api", &[named], (&permits, true));
-        StoreHandles::register("api");
-        let _ = candidate_counters("api", "v2");
-        drop(metrics::gauge!("throttle_keys", "layer" => "api"));
+        let plans = plans("per-user", [("free", Gcra::new(Rate::per_second(1)))])
+            .by(Constant)
+            .lookup(async |_: String| Some("free"))
+            .unknown("free");
+        let banning = limit("banning", Gcra::new(Rate::per_second(1)))
+            .by(Constant)
+            .ban_even_if_spoofable(Ban::after(5))
+            .wait_up_to(Duration::from_secs(1));
+        let layer = layer(all((
+            plans,
+            banning,
+            limit("in-flight", InFlight::new(1)).by(Constant),
+        )));
+        Handles::register("api", &info(&layer));
+        let plain = limit("plain", Gcra::new(Rate::per_second(1))).by(Constant);
+        let failing = ThrottleLayer::builder(plain.on_error(OnError::Closed))
+            .backend(FailingBackend)
+            .build();
+        Handles::register("failing", &info(&failing.unwrap()));
+        drop(keys_gauge("api"));
         ShapeMetrics::registered("calls".to_owned()).with(|metrics| metrics.sent.increment(1));
     });
     let heard = heard.0.into_inner().unwrap();
-    assert_eq!(heard.len(), 20, "{:?}", heard.keys());
+    assert_eq!(heard.len(), 19, "{:?}", heard.keys());
     let mut helps = Vec::new();
     for (
         name,
@@ -133,7 +168,7 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     }
     helps.sort_unstable();
     helps.dedup();
-    assert_eq!(helps.len(), 20, "{helps:?}");
+    assert_eq!(helps.len(), 19, "{helps:?}");
     assert!(helps.iter().all(|help| help.ends_with('.')), "{helps:?}");
 }
 
@@ -141,16 +176,15 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
 fn corrections_are_counted_by_their_kind() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
-    let layer = ThrottleLayer::new(limits.settled_later())
-        .unwrap()
-        .metrics("api");
+    let layer = layer(limits.settled_later());
+    let metrics = Metrics::new("api").built(&info(&layer), None).unwrap();
     with_local_recorder(&recorder, || {
         for correction in [
             Activity::Refunded { limit: 0, units: 3 },
             Activity::Charged { limit: 0, units: 4 },
             Activity::SettledShort { limit: 0, units: 5 },
         ] {
-            layer.observers().happened(correction);
+            metrics.happened(&correction);
         }
     });
     let text = recorder.handle().render();
@@ -167,37 +201,23 @@ fn corrections_are_counted_by_their_kind() {
 }
 
 /// Permits that were taken under the limits before are returned under those that replace them.
-#[cfg(feature = "rules")]
 #[test]
 fn permits_in_flight_count_on_by_their_names_when_limits_are_replaced() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let layer = ThrottleLayer::new(limit("exports", InFlight::new(9)).by(Constant))
-        .unwrap()
-        .metrics("api");
-    let permits = ["new", "exports"].map(|name| PolicyName::new(name).unwrap());
-    let of = Observed {
-        policies: Arc::default(),
-        applied: Arc::default(),
-        permits: permits.into(),
-    };
+    let permits = |name: &str| limit(name, InFlight::new(9)).by(Constant);
+    let (former, next) = (
+        layer(permits("exports")),
+        layer(all([permits("new"), permits("exports")])),
+    );
+    let metrics = Metrics::new("api");
+    let one = metrics.built(&info(&former), None).unwrap();
+    let other = metrics.built(&info(&next), Some(&info(&former))).unwrap();
     with_local_recorder(&recorder, || {
-        layer.observers().each(|former| {
-            former.happened(&Activity::TookPermits {
-                limit: 0,
-                permits: 5,
-            });
-            let renewed = former
-                .renewed(&of, &of, &crate::event::Observers::default())
-                .unwrap();
-            renewed.happened(&Activity::TookPermits {
-                limit: 0,
-                permits: 1,
-            });
-            renewed.happened(&Activity::ReturnedPermits {
-                limit: 1,
-                permits: 2,
-            });
-        });
+        let took = |limit, permits| Activity::TookPermits { limit, permits };
+        one.happened(&took(0, 5));
+        other.happened(&took(0, 1));
+        let (limit, permits) = (1, 2);
+        other.happened(&Activity::ReturnedPermits { limit, permits });
     });
     let text = recorder.handle().render();
     let value = |name| {
@@ -223,43 +243,14 @@ fn value(rendered: &str, series: &str) -> u64 {
 #[test]
 fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let of = |name| Policy::new(name, Gcra::new(Rate::per_day(1))).unwrap();
     let limits = ["old", "new"].map(|name| limit(name, Gcra::new(Rate::per_day(1))).by(Constant));
     let [old, new] = limits;
-    let layer = ThrottleLayer::new(crate::all([old, new.audit()]))
-        .unwrap()
-        .metrics("api");
-    let policies = [of("old"), of("new").audit()];
-    let store = MemoryBackend::builder()
-        .clock(ManualClock::default())
-        .build();
-    let all = throttle_core::PolicyTree::All(policies.clone().map(Into::into).to_vec());
-    let set = store.prepare(PolicySet::new(all).unwrap()).unwrap();
-    let (parts, ()) = http::Request::new(()).into_parts();
+    let layer = layer(all([old, new.audit()]));
+    let metrics = Metrics::new("api").built(&info(&layer), None).unwrap();
     let key = || Call::from(Key::from("ada"));
     with_local_recorder(&recorder, || {
         for calls in [[key(), key()], [Call::SKIP, key()], [key(), Call::SKIP]] {
-            let decision = store.decide_now(&set, &calls);
-            let outcome = if decision.is_admitted() {
-                Outcome::Admitted
-            } else {
-                Outcome::Refused
-            };
-            let event = Event {
-                outcome,
-                policies: &policies,
-                decision: Some(&decision),
-                near: &[],
-                set: RequestSet {
-                    policies: &policies,
-                    decision: Some(&decision),
-                    calls: &calls,
-                    places: &[],
-                },
-                version: &LayerVersion::default(),
-                parts: &parts,
-            };
-            layer.observers().each(|observer| observer.decided(&event));
+            report(&layer, &*metrics, &calls);
         }
     });
     let text = recorder.handle().render();
@@ -296,38 +287,12 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
 #[test]
 fn admitted_request_of_a_class_is_near_by_what_is_beyond_its_reserve() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let gcra = || Gcra::new(Rate::per_hour(200)).burst(200);
-    let layer = ThrottleLayer::new(limit("p", gcra()).by(Constant))
-        .unwrap()
-        .metrics("api");
-    let policies = [Policy::new("p", gcra()).unwrap()];
-    let store = MemoryBackend::builder()
-        .clock(ManualClock::default())
-        .build();
-    let set = store
-        .prepare(PolicySet::new(policies[0].clone()).unwrap())
-        .unwrap();
+    let gcra = Gcra::new(Rate::per_hour(200)).burst(200);
+    let layer = layer(limit("p", gcra).by(Constant));
+    let metrics = Metrics::new("api").built(&info(&layer), None).unwrap();
     let calls = [Call::from(Key::from("ada")).reserving(170)];
-    let (parts, ()) = http::Request::new(()).into_parts();
     with_local_recorder(&recorder, || {
-        for _ in 0..30 {
-            let decision = store.decide_now(&set, &calls);
-            let event = Event {
-                outcome: Outcome::Admitted,
-                policies: &policies,
-                decision: Some(&decision),
-                parts: &parts,
-                near: &[],
-                set: RequestSet {
-                    policies: &policies,
-                    decision: Some(&decision),
-                    calls: &calls,
-                    places: &[],
-                },
-                version: &LayerVersion::default(),
-            };
-            layer.observers().each(|observer| observer.decided(&event));
-        }
+        (0..30).for_each(|_| report(&layer, &*metrics, &calls));
     });
     let text = recorder.handle().render();
     let value = |result| {

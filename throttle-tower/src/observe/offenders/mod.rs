@@ -4,117 +4,164 @@ mod offender;
 mod recent;
 #[cfg(test)]
 mod tests;
-pub(super) mod tracker;
+mod tracker;
 
+use std::fmt;
 use std::sync::Arc;
 
-use throttle_core::{Backend, Key};
+use throttle_core::Key;
 
-use crate::throttle::ThrottleLayer;
+use crate::event::{Event, LimitState, Observer, Outcome};
 use tracker::Tracker;
 
 pub use offender::Offender;
 
-impl<B: Backend> ThrottleLayer<B> {
-    /// Counts which keys are refused most, for [`offenders`](Self::offenders). Clones that are made
-    /// later, and services of the layer, count together. Defaults to not counting.
-    ///
-    /// The list shows keys as digests under a secret of this layer: the same key has the same
-    /// digest until the process ends, and another one in every other process. To show keys as text,
-    /// use [`track_offenders_as`](Self::track_offenders_as).
-    ///
-    /// Only refusals cost anything: a few hundred instructions each, and about 40 µs for the one
-    /// that starts a new minute. The counts take 230 kB, whatever clients send. A refusal that
-    /// finds the counts in use is not counted, so that it does not wait: see
-    /// [`uncounted_refusals`](Self::uncounted_refusals).
-    pub fn track_offenders(self) -> Self {
-        self.observed_by(Arc::new(Tracker::new(None)))
+/// Counts which keys are refused most. Hand it over with
+/// [`observe`](crate::ThrottleBuilder::observe). Clones are the same list, and the layers that share
+/// one count together.
+///
+/// The list shows keys as digests under a secret of its own: the same key has the same digest until
+/// the process ends, and another one in every other list and process. To show keys as text, use
+/// [`showing`](Self::showing).
+///
+/// Only refusals cost anything: a few hundred instructions each, and about 40 µs for the one that
+/// starts a new minute. The counts take 230 kB, whatever clients send. A refusal that finds the
+/// counts in use is not counted, so that it does not wait: see [`uncounted`](Self::uncounted).
+///
+/// ```
+/// use http::{Request, Response};
+/// use throttle_tower::{Gcra, Header, Offenders, Rate, ThrottleLayer, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits =
+///     limit("per-key", Gcra::new(Rate::per_hour(1)).burst(1)).by(Header::new("x-api-key"));
+/// let offenders = Offenders::new();
+/// let throttle = ThrottleLayer::builder(limits).observe(offenders.clone()).build()?;
+/// let service = throttle.layer(service_fn(async |_: Request<()>| {
+///     Ok::<_, std::convert::Infallible>(Response::new(()))
+/// }));
+/// for key in ["ada", "bob", "ada", "bob", "bob"] {
+///     service
+///         .clone()
+///         .oneshot(Request::get("/").header("x-api-key", key).body(())?)
+///         .await?;
+/// }
+/// let listed = offenders.list(20);
+/// assert_eq!(
+///     listed
+///         .iter()
+///         .map(|offender| offender.refused)
+///         .collect::<Vec<_>>(),
+///     [2, 1]
+/// );
+/// assert!(listed[0].to_string().starts_with("per-key#"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Offenders(Arc<Tracker>);
+
+impl Offenders {
+    /// Makes a list that shows keys as digests alone.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(Tracker::new(None)))
     }
 
-    /// Counts like [`track_offenders`](Self::track_offenders), and shows keys as the text that
-    /// `show` returns, cut to 64 bytes. Keys for which `show` returns `None` are shown as digests
-    /// alone.
+    /// Shows keys as the text that `show` returns, cut to 64 bytes. Keys for which `show` returns
+    /// `None` are shown as digests alone. Call it before the list is cloned or handed over: it
+    /// begins anew.
     ///
-    /// `show` gets the name of the policy that refused, and the key. The layer keeps its text and
-    /// shows it to whoever can read the list, so return `None` for a key that is a secret, such as
-    /// an API key. `show` is called on the task of a refused request, once for each key that enters
-    /// the list and again in the next minute, so it must return quickly.
+    /// `show` gets the name of the limit that refused, and the key. The list keeps its text and
+    /// shows it to all its readers, so return `None` for a key that is a secret, such as an API key.
+    /// `show` is called on the task of a refused request, once for each key that enters the list and
+    /// again in the next minute, so it must return quickly.
     ///
     /// ```
     /// use throttle_core::KeyPart;
-    /// # use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
-    /// # let limits = limit("per-ip", Gcra::new(Rate::per_second(1))).by(ClientIp::peer());
-    /// let throttle = ThrottleLayer::new(limits)?.track_offenders_as(|policy, key| {
-    ///     match (policy, key.expose_parts().next()?) {
+    /// use throttle_tower::Offenders;
+    ///
+    /// let offenders = Offenders::new().showing(|limit, key| {
+    ///     match (limit, key.expose_parts().next()?) {
     ///         ("per-ip", KeyPart::Network(address, _)) => Some(address.to_string()),
     ///         _ => None,
     ///     }
     /// });
-    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// assert!(offenders.list(20).is_empty());
     /// ```
-    pub fn track_offenders_as(
+    #[must_use]
+    pub fn showing(
         self,
         show: impl Fn(&str, &Key) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.observed_by(Arc::new(Tracker::new(Some(Arc::new(show)))))
+        Self(Arc::new(Tracker::new(Some(Box::new(show)))))
     }
 
     /// Returns the keys that were refused most, the most refused first: at most `n`, and at
-    /// most 128. Empty unless [`track_offenders`](Self::track_offenders) is set.
+    /// most 128.
     ///
-    /// It counts refusals with 429 by the policy that [refused](crate::Event::binding), in the
+    /// It counts refusals with 429 by the limit that [refused](crate::Event::binding), in the
     /// running minute and in the one before: at least the last minute, at most the last two.
-    /// Minutes start when tracking is set. After that time a key that is refused no more is not in
+    /// Minutes start when the list is made. After that time a key that is refused no more is not in
     /// the list.
-    ///
-    /// ```
-    /// use http::{Request, Response};
-    /// use throttle_tower::{Gcra, Header, Rate, ThrottleLayer, limit};
-    /// use tower::{Layer, ServiceExt, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limits =
-    ///     limit("per-key", Gcra::new(Rate::per_hour(1)).burst(1)).by(Header::new("x-api-key"));
-    /// let throttle = ThrottleLayer::new(limits)?.track_offenders();
-    /// let service = throttle.layer(service_fn(async |_: Request<()>| {
-    ///     Ok::<_, std::convert::Infallible>(Response::new(()))
-    /// }));
-    /// for key in ["ada", "bob", "ada", "bob", "bob"] {
-    ///     service
-    ///         .clone()
-    ///         .oneshot(Request::get("/").header("x-api-key", key).body(())?)
-    ///         .await?;
-    /// }
-    /// let offenders = throttle.offenders(20);
-    /// assert_eq!(
-    ///     offenders
-    ///         .iter()
-    ///         .map(|offender| offender.refused)
-    ///         .collect::<Vec<_>>(),
-    ///     [2, 1]
-    /// );
-    /// assert!(offenders[0].to_string().starts_with("per-key#"));
-    /// # Ok(())
-    /// # }
-    /// ```
     #[must_use]
-    pub fn offenders(&self, n: usize) -> Vec<Offender> {
-        self.tracker().map_or_else(Vec::new, |tracker| {
-            tracker.list(n, &self.observed().policies)
-        })
+    pub fn list(&self, n: usize) -> Vec<Offender> {
+        self.0.list(n)
     }
 
-    /// Returns how many refusals [`offenders`](Self::offenders) has not counted since tracking was
-    /// set, because another refusal was being counted, or the list read, at that instant. That hits
-    /// all keys alike, so it hardly changes their order.
+    /// Returns how many refusals were not counted so far, because another refusal was being counted,
+    /// or the list read, at that instant. That hits all keys alike, so it hardly changes their
+    /// order.
     #[must_use]
-    pub fn uncounted_refusals(&self) -> u64 {
-        self.tracker().map_or(0, |tracker| tracker.uncounted())
+    pub fn uncounted(&self) -> u64 {
+        self.0.uncounted()
     }
 
-    /// What tracks offenders, if anything does.
-    pub(super) fn tracker(&self) -> Option<Arc<Tracker>> {
-        self.observers().find().cloned()
+    /// Returns the digest of a key in this list, to find one that was seen elsewhere. `None` for the
+    /// key that requests without one share.
+    ///
+    /// ```
+    /// use throttle_tower::{Key, Offenders};
+    ///
+    /// let offenders = Offenders::new();
+    /// let ada = Key::from("ada");
+    /// assert_eq!(offenders.digest(&ada), offenders.clone().digest(&ada));
+    /// assert_ne!(offenders.digest(&ada), Offenders::new().digest(&ada));
+    /// ```
+    #[must_use]
+    pub fn digest(&self, key: &Key) -> Option<u64> {
+        self.0.digest(key)
+    }
+}
+
+impl Default for Offenders {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Offenders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offenders").finish_non_exhaustive()
+    }
+}
+
+impl Observer for Offenders {
+    fn decided(&self, event: &Event<'_>) {
+        if let Outcome::Refused = event.outcome
+            && let Some(limit) = event.binding()
+            && let LimitState::Units { key: Some(key), .. } = limit.state
+        {
+            self.0.count(&limit.info.name, key);
+        }
+    }
+}
+
+#[cfg(all(test, feature = "dashboard"))]
+impl Offenders {
+    pub(in crate::observe) fn hold_lock(&self) -> impl Sized + use<'_> {
+        crate::lock::lock(&self.0.recent)
     }
 }

@@ -2,22 +2,20 @@ use std::fmt;
 
 use throttle_core::PolicyName;
 
-/// A key that was refused often: see [`ThrottleLayer::offenders`](crate::ThrottleLayer::offenders).
+/// A key that was refused often: see [`Offenders`](crate::Offenders).
 ///
-/// `Display` shows it as `policy#digest`, for example `per-ip#3f9c01ab52d7e680`, and as
-/// `policy#missing` if it stands for the requests without a key. It never contains a key, except
+/// `Display` shows it as `limit#digest`, for example `per-ip#3f9c01ab52d7e680`, and as
+/// `limit#missing` if it stands for the requests without a key. It never contains a key, except
 /// for the text in [`shown`](Self::shown).
 ///
 /// ```
-/// use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+/// use throttle_tower::{Offender, Offenders};
 ///
-/// let limits = limit("all", Gcra::new(Rate::per_second(1))).by(Constant);
-/// let throttle = ThrottleLayer::new(limits)?.track_offenders();
-/// for offender in throttle.offenders(10) {
-///     println!("{offender} was refused {} times", offender.refused);
+/// fn lines(offenders: &[Offender]) -> Vec<String> {
+///     let line = |offender: &Offender| format!("{offender}: {}", offender.refused);
+///     offenders.iter().map(line).collect()
 /// }
-/// assert!(throttle.offenders(10).is_empty(), "there was no request");
-/// # Ok::<(), throttle_tower::ConfigError>(())
+/// assert!(lines(&Offenders::new().list(10)).is_empty(), "there was no request");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -29,8 +27,7 @@ pub struct Offender {
     /// How often it was refused in the last one to two minutes. An estimate that is never too high.
     /// It is exact unless thousands of other keys are refused.
     pub refused: u64,
-    /// The key as the function of [`track_offenders_as`](crate::ThrottleLayer::track_offenders_as)
-    /// shows it. Always `None` without that function.
+    /// The key as the function of [`Offenders::showing`](crate::Offenders::showing) returns it. Always `None` without that function.
     pub shown: Option<String>,
 }
 

@@ -4,15 +4,15 @@ use std::mem;
 use std::time::Duration;
 
 use heavykeeper::CuckooTopK;
+use throttle_core::PolicyName;
 use tokio::time::Instant;
 
-/// A key of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A key of a limit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Refused {
-    /// Its place.
-    pub(super) policy: usize,
-    /// The key's.
-    pub(super) digest: u64,
+    pub(super) limit: PolicyName,
+    /// The key's; `None` for the key that requests without one share.
+    pub(super) digest: Option<u64>,
 }
 
 /// Keys that are listed of a minute.
@@ -49,16 +49,16 @@ impl Recent {
 
     /// Counts a refusal of a key, and returns whether the text of the key is
     /// [wanted](Self::set_text).
-    pub(super) fn add(&mut self, key: Refused, now: Instant) -> bool {
+    pub(super) fn add(&mut self, key: &Refused, now: Instant) -> bool {
         self.turn(now);
         let Minute { sketch, listed } = &mut self.running;
-        let (displaced, is_new) = sketch.add_with_evicted(&key, 1);
+        let (displaced, is_new) = sketch.add_with_evicted(key, 1);
         if let Some(displaced) = displaced {
             listed.remove(&displaced);
         }
         if is_new {
             listed.insert(
-                key,
+                key.clone(),
                 if self.shows_text {
                     Text::Wanted
                 } else {
@@ -66,12 +66,12 @@ impl Recent {
                 },
             );
         }
-        self.shows_text && matches!(listed.get(&key), Some(Text::Wanted))
+        self.shows_text && matches!(listed.get(key), Some(Text::Wanted))
     }
 
     /// Keeps the text of a key, if the key is still listed.
-    pub(super) fn set_text(&mut self, key: Refused, text: Option<Box<str>>) {
-        if let Some(known) = self.running.listed.get_mut(&key) {
+    pub(super) fn set_text(&mut self, key: &Refused, text: Option<Box<str>>) {
+        if let Some(known) = self.running.listed.get_mut(key) {
             *known = Text::Known(text);
         }
     }
@@ -83,7 +83,7 @@ impl Recent {
         let mut keys: Vec<Refused> = minutes
             .iter()
             .flat_map(|minute| minute.listed.keys())
-            .copied()
+            .cloned()
             .collect();
         keys.sort_unstable();
         keys.dedup();
@@ -93,8 +93,13 @@ impl Recent {
                 .map(|minute| minute.sketch.count(key))
                 .sum::<u64>()
         };
-        let mut counted: Vec<(Refused, u64)> =
-            keys.into_iter().map(|key| (key, count(&key))).collect();
+        let mut counted: Vec<(Refused, u64)> = keys
+            .into_iter()
+            .map(|key| {
+                let count = count(&key);
+                (key, count)
+            })
+            .collect();
         counted.sort_by_key(|(_, count)| Reverse(*count));
         counted.truncate(n.min(LISTED));
         let text = |key: &Refused| {
@@ -104,7 +109,10 @@ impl Recent {
         };
         counted
             .into_iter()
-            .map(|(key, count)| (key, count, text(&key)))
+            .map(|(key, count)| {
+                let text = text(&key);
+                (key, count, text)
+            })
             .collect()
     }
 

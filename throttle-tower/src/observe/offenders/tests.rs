@@ -7,23 +7,30 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
-use throttle_core::{Gcra, Key, KeyPart, Policy, Rate};
+use throttle_core::{Gcra, Key, KeyPart, PolicyName, Rate};
 use tokio::runtime;
 use tokio::time::{advance, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 
+use super::Offenders;
 use super::tracker::Tracker;
-use crate::limit::Limit;
+use crate::limit::{IntoLimitTree, Limit};
 use crate::{Constant, Header, InFlight, ThrottleLayer, all, limit};
 
 fn per_key(name: &str) -> Limit {
     limit(name, Gcra::new(Rate::per_day(1)).burst(1)).by(Header::new("x-api-key"))
 }
 
-fn tracking() -> ThrottleLayer {
-    ThrottleLayer::new(per_key("per-key"))
-        .unwrap()
-        .track_offenders()
+fn tracking() -> (ThrottleLayer, Offenders) {
+    tracked(per_key("per-key"), Offenders::new())
+}
+
+fn tracked(limits: impl IntoLimitTree, offenders: Offenders) -> (ThrottleLayer, Offenders) {
+    let layer = ThrottleLayer::builder(limits)
+        .observe(offenders.clone())
+        .build()
+        .unwrap();
+    (layer, offenders)
 }
 
 async fn send(layer: &ThrottleLayer, key: Option<&str>) -> StatusCode {
@@ -45,16 +52,12 @@ async fn refuse(layer: &ThrottleLayer, key: Option<&str>, times: usize) {
     }
 }
 
-fn counts(layer: &ThrottleLayer) -> Vec<u64> {
-    layer
-        .offenders(20)
+fn counts(offenders: &Offenders) -> Vec<u64> {
+    offenders
+        .list(20)
         .iter()
         .map(|offender| offender.refused)
         .collect()
-}
-
-fn tracker(layer: &ThrottleLayer) -> Arc<Tracker> {
-    layer.tracker().unwrap()
 }
 
 /// SplitMix64: the same numbers in every run.
@@ -96,24 +99,22 @@ impl Zipf {
 /// that are refused once. Returns how many of the true top 20 are listed among the first 20.
 fn found_of_top_20(seed: u64, refusals: u64, one_shots: u64) -> usize {
     let (zipf, mut random) = (Zipf::new(100_000), Random(seed));
-    let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
-    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, key: &Key| match key
-        .expose_parts()
-        .next()?
-    {
-        KeyPart::Number(number) => Some(number.to_string()),
-        _ => None,
-    }))));
+    let tracker = Tracker::new(Some(Box::new(|_, key| {
+        match key.expose_parts().next()? {
+            KeyPart::Number(number) => Some(number.to_string()),
+            _ => None,
+        }
+    })));
     let mut exact = HashMap::new();
     for n in 0..refusals {
         let rank = zipf.draw(&mut random);
         *exact.entry(rank).or_insert(0_u64) += 1;
-        tracker.count(0, &policy, &Key::from(rank));
+        count(&tracker, rank, 1);
         for shot in 0..one_shots {
-            tracker.count(0, &policy, &Key::from(1_000_000 + n * one_shots + shot));
+            count(&tracker, 1_000_000 + n * one_shots + shot, 1);
         }
     }
-    let listed = tracker.list(20, &[policy]);
+    let listed = tracker.list(20);
     assert_eq!(listed.len(), 20);
     assert!(listed.is_sorted_by(|one, next| one.refused >= next.refused));
     let mut all: Vec<u64> = exact.values().copied().collect();
@@ -156,16 +157,16 @@ async fn list_counts_refusals_by_key_and_policy() {
         per_key("a"),
         per_key("b").cost(|parts: &Parts| if parts.uri.path() == "/" { 1 } else { 2 }),
     ]);
-    let layer = ThrottleLayer::new(limits).unwrap().track_offenders();
+    let (layer, offenders) = tracked(limits, Offenders::new());
     refuse(&layer, Some("ada"), 3).await;
     refuse(&layer, Some("bob"), 5).await;
-    assert_eq!(counts(&layer), [5, 3], "admitted requests do not count");
-    let listed = layer.offenders(1);
+    assert_eq!(counts(&offenders), [5, 3], "admitted requests do not count");
+    let listed = offenders.list(1);
     assert_eq!(
         (listed.len(), listed[0].policy.as_str(), listed[0].refused),
         (1, "a", 5)
     );
-    assert!(layer.offenders(0).is_empty());
+    assert!(offenders.list(0).is_empty());
 
     let bob = listed[0].digest.unwrap();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
@@ -174,7 +175,7 @@ async fn list_counts_refusals_by_key_and_policy() {
         .body(())
         .unwrap();
     layer.layer(inner).oneshot(never).await.unwrap();
-    let listed = layer.offenders(20);
+    let listed = offenders.list(20);
     assert_eq!(
         listed
             .iter()
@@ -192,35 +193,35 @@ async fn list_counts_refusals_by_key_and_policy() {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_are_forgotten_after_one_to_two_minutes() {
-    let layer = tracking();
+    let (layer, offenders) = tracking();
     advance(Duration::from_secs(30)).await;
     refuse(&layer, Some("ada"), 3).await;
     advance(Duration::from_secs(60)).await;
-    assert_eq!(counts(&layer), [3], "in the minute before");
+    assert_eq!(counts(&offenders), [3], "in the minute before");
     refuse(&layer, Some("ada"), 1).await;
     refuse(&layer, Some("bob"), 2).await;
-    assert_eq!(counts(&layer), [4, 2], "both minutes count");
+    assert_eq!(counts(&offenders), [4, 2], "both minutes count");
     advance(Duration::from_millis(29_999)).await;
-    assert_eq!(counts(&layer), [4, 2]);
+    assert_eq!(counts(&offenders), [4, 2]);
     advance(Duration::from_millis(1)).await;
-    assert_eq!(counts(&layer), [2, 1], "the first minute is forgotten");
+    assert_eq!(counts(&offenders), [2, 1], "the first minute is forgotten");
     advance(Duration::from_secs(60)).await;
-    assert!(counts(&layer).is_empty());
+    assert!(counts(&offenders).is_empty());
 
     refuse(&layer, Some("ada"), 1).await;
     advance(Duration::from_secs(1_000)).await;
-    assert!(counts(&layer).is_empty(), "after a pause, too");
+    assert!(counts(&offenders).is_empty(), "after a pause, too");
 }
 
 /// So that the list does not jump from one reading to the next.
 #[tokio::test(start_paused = true)]
 async fn keys_that_were_refused_equally_often_are_listed_in_a_fixed_order() {
-    let layer = tracking();
+    let (layer, offenders) = tracking();
     for key in 0..12 {
         refuse(&layer, Some(&format!("key {key}")), 1).await;
     }
-    let digests: Vec<_> = layer
-        .offenders(20)
+    let digests: Vec<_> = offenders
+        .list(20)
         .into_iter()
         .map(|offender| offender.digest)
         .collect();
@@ -229,9 +230,9 @@ async fn keys_that_were_refused_equally_often_are_listed_in_a_fixed_order() {
 
 #[tokio::test(start_paused = true)]
 async fn law_11_list_contains_no_raw_key() {
-    let layer = tracking();
+    let (layer, offenders) = tracking();
     refuse(&layer, Some("sk-live-1234"), 2).await;
-    let listed = layer.offenders(20);
+    let listed = offenders.list(20);
     assert_eq!((listed.len(), &listed[0].shown), (1, &None));
     for text in [
         format!("{listed:?}"),
@@ -240,21 +241,21 @@ async fn law_11_list_contains_no_raw_key() {
     ] {
         assert!(!text.contains("1234"), "{text}");
     }
-    let other = tracking();
+    let (other, others) = tracking();
     refuse(&other, Some("sk-live-1234"), 2).await;
     assert_ne!(
         listed[0].digest,
-        other.offenders(1)[0].digest,
-        "the digest is keyed by a secret of the layer"
+        others.list(1)[0].digest,
+        "the digest is keyed by a secret of the list"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_without_a_key_are_listed_as_missing() {
-    let layer = tracking();
+    let (layer, offenders) = tracking();
     refuse(&layer, None, 2).await;
     refuse(&layer, Some("ada"), 1).await;
-    let listed = layer.offenders(20);
+    let listed = offenders.list(20);
     assert_eq!(
         (listed[0].to_string().as_str(), listed[0].digest),
         ("per-key#missing", None)
@@ -268,7 +269,7 @@ async fn only_refusals_by_limits_are_listed() {
         per_key("per-key").into(),
         crate::LimitTree::from(limit("in-flight", InFlight::new(1)).by(Constant)),
     ]);
-    let layer = ThrottleLayer::new(limits).unwrap().track_offenders();
+    let (layer, offenders) = tracked(limits, Offenders::new());
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
     assert_eq!(
@@ -276,39 +277,29 @@ async fn only_refusals_by_limits_are_listed() {
         StatusCode::SERVICE_UNAVAILABLE
     );
     drop(held);
-    assert!(layer.offenders(20).is_empty());
+    assert!(offenders.list(20).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_is_empty_until_tracking_is_set() {
-    let layer = ThrottleLayer::new(per_key("per-key")).unwrap();
-    refuse(&layer, Some("ada"), 2).await;
-    assert!(layer.offenders(20).is_empty());
-    assert_eq!(layer.uncounted_refusals(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn services_and_clones_count_together() {
-    let layer = tracking();
+async fn services_clones_and_layers_with_the_same_observer_count_together() {
+    let (layer, offenders) = tracking();
     let service = layer.layer(service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(()))
     }));
     refuse(&layer, Some("ada"), 1).await;
+    let elsewhere = ThrottleLayer::builder(per_key("per-key"))
+        .observe(offenders.clone())
+        .build()
+        .unwrap();
+    refuse(&elsewhere, Some("ada"), 1).await;
     refuse(&service.to_layer(), Some("ada"), 1).await;
-    for same in [&layer.clone(), &service.to_layer()] {
-        assert_eq!(counts(same), [2]);
-    }
-    assert!(
-        counts(&layer.track_offenders()).is_empty(),
-        "set again, it counts anew, and once"
-    );
+    assert_eq!(counts(&offenders), [3]);
 }
 
 #[test]
 fn law_14_refusal_does_not_wait_for_the_counts() {
-    let layer = tracking();
-    let tracker = tracker(&layer);
-    let held = tracker.recent.lock().unwrap();
+    let (layer, offenders) = tracking();
+    let held = offenders.0.recent.lock().unwrap();
     let (done, is_done) = mpsc::channel();
     let calling = layer.clone();
     thread::spawn(move || {
@@ -320,31 +311,28 @@ fn law_14_refusal_does_not_wait_for_the_counts() {
         .recv_timeout(Duration::from_secs(30))
         .expect("the requests waited for a lock that is held");
     drop(held);
-    assert_eq!((layer.uncounted_refusals(), counts(&layer).len()), (3, 0));
+    assert_eq!((offenders.uncounted(), counts(&offenders).len()), (3, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn keys_are_shown_as_the_text_of_the_users_function() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
-    let layer = ThrottleLayer::new(per_key("per-key"))
-        .unwrap()
-        .track_offenders_as(move |policy, key| {
-            counter.fetch_add(1, Ordering::Relaxed);
-            match key.expose_parts().next()? {
-                KeyPart::Bytes(b"secret") => None,
-                KeyPart::Bytes(bytes) => {
-                    Some(format!("{policy}: {}", String::from_utf8_lossy(bytes)))
-                }
-                _ => None,
-            }
-        });
+    let offenders = Offenders::new().showing(move |limit, key| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        match key.expose_parts().next()? {
+            KeyPart::Bytes(b"secret") => None,
+            KeyPart::Bytes(bytes) => Some(format!("{limit}: {}", String::from_utf8_lossy(bytes))),
+            _ => None,
+        }
+    });
+    let (layer, offenders) = tracked(per_key("per-key"), offenders);
     for (key, times) in [("ada", 4), ("secret", 3), ("bob", 2)] {
         refuse(&layer, Some(key), times).await;
     }
     let shown = || {
-        layer
-            .offenders(20)
+        offenders
+            .list(20)
             .into_iter()
             .map(|offender| offender.shown)
             .collect::<Vec<_>>()
@@ -363,58 +351,46 @@ async fn keys_are_shown_as_the_text_of_the_users_function() {
 #[tokio::test(start_paused = true)]
 async fn text_of_a_key_is_cut_to_64_bytes_of_whole_characters() {
     let show = |_: &str, _: &Key| Some("ä".repeat(10) + "a" + &"ä".repeat(1_000));
-    let layer = ThrottleLayer::new(per_key("per-key"))
-        .unwrap()
-        .track_offenders_as(show);
+    let (layer, offenders) = tracked(per_key("per-key"), Offenders::new().showing(show));
     refuse(&layer, Some("ada"), 1).await;
-    let shown = layer.offenders(1).remove(0).shown.unwrap();
+    let shown = offenders.list(1).remove(0).shown.unwrap();
     assert_eq!(shown, "ä".repeat(10) + "a" + &"ä".repeat(21));
 }
 
 #[tokio::test(start_paused = true)]
 async fn function_that_shows_a_key_may_read_the_list() {
-    let reads: Arc<OnceLock<ThrottleLayer>> = Arc::default();
-    let layer = Arc::clone(&reads);
-    let show = move |_: &str, _: &Key| Some(layer.get()?.offenders(20).len().to_string());
-    let layer = ThrottleLayer::new(per_key("per-key"))
-        .unwrap()
-        .track_offenders_as(show);
-    reads.set(layer.clone()).unwrap();
+    let reads: Arc<OnceLock<Offenders>> = Arc::default();
+    let read = Arc::clone(&reads);
+    let show = move |_: &str, _: &Key| Some(read.get()?.list(20).len().to_string());
+    let (layer, offenders) = tracked(per_key("per-key"), Offenders::new().showing(show));
+    reads.set(offenders.clone()).unwrap();
     refuse(&layer, Some("ada"), 2).await;
-    assert_eq!(layer.offenders(1)[0].shown.as_deref(), Some("1"));
+    assert_eq!(offenders.list(1)[0].shown.as_deref(), Some("1"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn list_and_its_texts_are_bounded() {
-    let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
-    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, _: &Key| {
-        Some("text".to_owned())
-    }))));
+    let tracker = Tracker::new(Some(Box::new(|_, _| Some("text".to_owned()))));
     for minute in 0..2 {
         advance(Duration::from_secs(60 * minute)).await;
         for n in 0..20_000_u64 {
             // Keys that are refused more and more displace the others.
-            for _ in 0..1 + n / 2_000 {
-                tracker.count(0, &policy, &Key::from(n + minute * 20_000));
-            }
+            count(&tracker, n + minute * 20_000, 1 + n / 2_000);
         }
     }
-    assert_eq!(tracker.list(1_000, &[policy]).len(), 128);
+    assert_eq!(tracker.list(1_000).len(), 128);
     assert!(tracker.recent.lock().unwrap().keys_listed() <= 2 * 128);
 }
 
 /// Counts so many refusals of a key by one thread.
-fn count(tracker: &Arc<Tracker>, policy: &Policy, key: u64, times: u64) {
-    (0..times).for_each(|_| tracker.count(0, policy, &Key::from(key)));
-}
-
-fn policy() -> Policy {
-    Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap()
+fn count(tracker: &Tracker, key: u64, times: u64) {
+    let limit = PolicyName::new("per-key").unwrap();
+    (0..times).for_each(|_| tracker.count(&limit, &Key::from(key)));
 }
 
 fn refusals(tracker: &Tracker) -> Vec<u64> {
     tracker
-        .list(20, &[policy()])
+        .list(20)
         .iter()
         .map(|offender| offender.refused)
         .collect()
@@ -422,12 +398,12 @@ fn refusals(tracker: &Tracker) -> Vec<u64> {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_belong_to_their_minute_however_many_came_before() {
-    let (tracker, policy) = (Arc::new(Tracker::new(None)), policy());
+    let tracker = Tracker::new(None);
     for minute in 0..5 {
-        count(&tracker, &policy, 1, 10_000);
+        count(&tracker, 1, 10_000);
         sleep(Duration::from_secs(60)).await;
-        count(&tracker, &policy, 1, 7);
-        count(&tracker, &policy, 2, 3);
+        count(&tracker, 1, 7);
+        count(&tracker, 2, 3);
         assert_eq!(refusals(&tracker), [10_007, 3], "{minute}");
         sleep(Duration::from_secs(60)).await;
         assert_eq!(refusals(&tracker), [7, 3], "{minute}");
@@ -440,16 +416,15 @@ async fn refusals_belong_to_their_minute_however_many_came_before() {
 fn no_refusal_is_lost_or_counted_twice_while_the_list_is_read() {
     const EACH: u64 = 2_000;
     for round in 0..200 {
-        let (tracker, policy, done) = (Arc::new(Tracker::new(None)), policy(), AtomicUsize::new(0));
+        let (tracker, done) = (Tracker::new(None), AtomicUsize::new(0));
         thread::scope(|scope| {
             for thread in 0..3 {
-                let (tracker, policy, done) = (&tracker, &policy, &done);
+                let (tracker, done) = (&tracker, &done);
                 scope.spawn(move || {
                     // Two keys of all threads, and some of its own that want the same slots.
                     for n in 0..EACH {
                         count(
                             tracker,
-                            policy,
                             if n % 4 == 3 {
                                 100 * thread + n % 97
                             } else {
@@ -464,7 +439,7 @@ fn no_refusal_is_lost_or_counted_twice_while_the_list_is_read() {
             let mut before = 0;
             while done.load(Ordering::Acquire) < 3 {
                 let now = tracker
-                    .list(128, std::slice::from_ref(&policy))
+                    .list(128)
                     .iter()
                     .map(|key| key.refused)
                     .max()
@@ -473,11 +448,7 @@ fn no_refusal_is_lost_or_counted_twice_while_the_list_is_read() {
                 before = now;
             }
         });
-        let counted: u64 = tracker
-            .list(128, &[policy])
-            .iter()
-            .map(|key| key.refused)
-            .sum();
+        let counted: u64 = tracker.list(128).iter().map(|key| key.refused).sum();
         assert!(
             counted + tracker.uncounted() <= 3 * EACH,
             "{round}: {counted}"

@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::event_budget::PER_SECOND;
 use crate::failing_backend::FailingBackend;
-use crate::{Constant, Header, InFlight, OnError, OnMissing, ThrottleLayer, all, limit};
+use crate::{Constant, Header, InFlight, OnError, OnMissing, ThrottleLayer, Traces, all, limit};
 
 type Fields = BTreeMap<&'static str, String>;
 
@@ -97,11 +97,11 @@ fn per_key(name: &str, burst: u64) -> crate::Limit {
 fn down(on_error: OnError) -> ThrottleLayer<FailingBackend> {
     let limits = all([per_key("a", 8), per_key("b", 4)]);
     ThrottleLayer::builder(limits)
+        .observe(Traces::new())
         .on_error(on_error)
         .backend(FailingBackend)
         .build()
         .unwrap()
-        .traced()
 }
 
 async fn send<B: Backend>(layer: &ThrottleLayer<B>, key: Option<&str>) -> StatusCode {
@@ -120,8 +120,12 @@ async fn refusal_of_a_class_is_logged_with_its_name() {
     let (log, _guard) = Log::capture();
     let in_class =
         |class| per_key("a", 9).priority([("high", 0), ("low", 8)], move |_: &Parts| class);
-    let [high, low] =
-        ["high", "low"].map(|class| ThrottleLayer::new(in_class(class)).unwrap().traced());
+    let [high, low] = ["high", "low"].map(|class| {
+        ThrottleLayer::builder(in_class(class))
+            .observe(Traces::new())
+            .build()
+            .unwrap()
+    });
     for (layer, class, admitted) in [(low, "low", 1), (high, "high", 9)] {
         for _ in 0..admitted {
             assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
@@ -142,9 +146,10 @@ async fn refusal_of_a_class_is_logged_with_its_name() {
 #[tokio::test(start_paused = true)]
 async fn refusal_is_logged_with_its_policy_and_wait() {
     let (log, _guard) = Log::capture();
-    let layer = ThrottleLayer::new(all([per_key("a", 9), per_key("b", 1)]))
-        .unwrap()
-        .traced();
+    let layer = ThrottleLayer::builder(all([per_key("a", 9), per_key("b", 1)]))
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     send(&layer, Some("sk-1234")).await;
     assert!(log.events().is_empty(), "an admitted request is not logged");
 
@@ -176,7 +181,7 @@ async fn refusal_is_logged_with_its_policy_and_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn layer_logs_nothing_unless_it_is_traced() {
+async fn layer_without_traces_logs_nothing() {
     let (log, _guard) = Log::capture();
     let layer = ThrottleLayer::new(per_key("a", 1)).unwrap();
     let span = info_span!("request", throttle.policy = Empty).entered();
@@ -191,11 +196,15 @@ async fn layer_logs_nothing_unless_it_is_traced() {
 async fn refusals_without_a_decision_are_logged() {
     let (log, _guard) = Log::capture();
     let missing = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
-    let layer = ThrottleLayer::new(missing).unwrap().traced();
+    let layer = ThrottleLayer::builder(missing)
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     assert_eq!(send(&layer, None).await, StatusCode::UNAUTHORIZED);
-    let layer = ThrottleLayer::new(limit("full", InFlight::new(1)).by(Constant))
-        .unwrap()
-        .traced();
+    let layer = ThrottleLayer::builder(limit("full", InFlight::new(1)).by(Constant))
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
     assert_eq!(send(&layer, None).await, StatusCode::SERVICE_UNAVAILABLE);
@@ -290,9 +299,11 @@ async fn degraded_decisions_and_refusals_are_bounded_apart() {
     let layer = ThrottleLayer::builder(limited)
         .on_error(OnError::Open)
         .backend(FailingBackend)
+        .observe(Traces::new())
+        .on_error(OnError::Open)
+        .backend(FailingBackend)
         .build()
-        .unwrap()
-        .traced();
+        .unwrap();
     for _ in 0..100 {
         send(&layer, Some("ada")).await;
         send(&layer, None).await;
@@ -315,9 +326,10 @@ async fn degraded_decisions_and_refusals_are_bounded_apart() {
 #[tokio::test(start_paused = true)]
 async fn policy_and_remaining_are_recorded_where_the_span_declares_them() {
     let (log, _guard) = Log::capture();
-    let layer = ThrottleLayer::new(all([per_key("a", 9), per_key("b", 2)]))
-        .unwrap()
-        .traced();
+    let layer = ThrottleLayer::builder(all([per_key("a", 9), per_key("b", 2)]))
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     for remaining in ["1", "0", "0"] {
         let entered = info_span!(
             "request",
@@ -344,7 +356,10 @@ async fn policy_and_remaining_are_recorded_where_the_span_declares_them() {
 #[tokio::test(start_paused = true)]
 async fn law_11_no_event_or_span_field_contains_a_key() {
     let (log, _guard) = Log::capture();
-    let limited = ThrottleLayer::new(per_key("a", 1)).unwrap().traced();
+    let limited = ThrottleLayer::builder(per_key("a", 1))
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     let (down, entered) = (
         down(OnError::local(1)),
         info_span!("request", throttle.policy = Empty).entered(),
@@ -364,7 +379,10 @@ async fn law_11_no_event_or_span_field_contains_a_key() {
 
 #[tokio::test(start_paused = true)]
 async fn subscriber_of_warnings_gets_degraded_decisions_alone() {
-    let limited = ThrottleLayer::new(per_key("a", 1)).unwrap().traced();
+    let limited = ThrottleLayer::builder(per_key("a", 1))
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     let down = down(OnError::Open);
     for _ in 0..50 {
         send(&down, Some("ada")).await;
@@ -401,10 +419,10 @@ async fn wait_is_logged_in_milliseconds_rounded_up() {
         ));
         let memory = throttle_core::MemoryBackend::builder().clock(clock).build();
         let layer = ThrottleLayer::builder(limited)
+            .observe(Traces::new())
             .backend(memory)
             .build()
-            .unwrap()
-            .traced();
+            .unwrap();
         for _ in 0..2 {
             send(&layer, Some("ada")).await;
         }
@@ -419,9 +437,10 @@ async fn wait_is_logged_in_milliseconds_rounded_up() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_no_wait_ends_has_no_wait() {
     let (log, _guard) = Log::capture();
-    let layer = ThrottleLayer::new(per_key("a", 1).cost(|_: &Parts| 2))
-        .unwrap()
-        .traced();
+    let layer = ThrottleLayer::builder(per_key("a", 1).cost(|_: &Parts| 2))
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     assert_eq!(
         send(&layer, Some("ada")).await,
         StatusCode::TOO_MANY_REQUESTS
@@ -435,7 +454,10 @@ async fn of_several_limits_without_a_permit_the_first_is_named() {
     let (log, _guard) = Log::capture();
     let limits = all(["a", "b", "c"]
         .map(|name| limit(name, InFlight::new(if name == "a" { 2 } else { 1 })).by(Constant)));
-    let layer = ThrottleLayer::new(limits).unwrap().traced();
+    let layer = ThrottleLayer::builder(limits)
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
     assert_eq!(send(&layer, None).await, StatusCode::SERVICE_UNAVAILABLE);
@@ -450,9 +472,10 @@ async fn request_that_brings_a_limit_near_its_end_is_logged_once() {
     let near = per_key("a", 5)
         .priority([("high", 0), ("low", 1)], |_: &Parts| "low")
         .warn_at(0.5);
-    let layer = ThrottleLayer::new(all([per_key("b", 9).warn_at(0.9), near]))
-        .unwrap()
-        .traced();
+    let layer = ThrottleLayer::builder(all([per_key("b", 9).warn_at(0.9), near]))
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     for _ in 0..4 {
         assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
     }
@@ -480,8 +503,11 @@ async fn request_that_brings_a_limit_near_its_end_is_logged_once() {
 #[tokio::test]
 async fn audited_limit_logs_what_it_would_refuse() {
     let (log, _guard) = Log::capture();
-    let layer = ThrottleLayer::new(all([per_key("strict", 1).audit(), per_key("wide", 2)]));
-    let layer = layer.unwrap().traced();
+    let limits = all([per_key("strict", 1).audit(), per_key("wide", 2)]);
+    let layer = ThrottleLayer::builder(limits)
+        .observe(Traces::new())
+        .build()
+        .unwrap();
     for (status, events) in [
         (StatusCode::OK, &[][..]),
         (StatusCode::OK, &["request would be refused"]),

@@ -1,26 +1,19 @@
-use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Decision, Policy, Status};
 use tokio::time::Instant;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Span, dispatcher};
 
 use super::event_budget::EventBudget;
-use crate::event::BuiltInObserver;
-use crate::event::Observed;
-use crate::event::{Event, Outcome};
-use crate::limit::Applied;
+use crate::event::{Event, LayerInfo, LimitState, LimitStatus, Observer, Outcome};
 use crate::observe::decider::Decider;
 use crate::time::micros;
 
-/// Emits the events of a layer.
+/// Emits the events of one version of a layer's limits.
 pub(super) struct Tracer {
     started: Instant,
-    /// One for each policy, and the last one for decisions without a policy.
+    /// One for each limit, and the last one for decisions without a limit.
     budgets: Box<[Budgets]>,
-    applied: Arc<[Applied]>,
-    has_audited: bool,
 }
 
 #[derive(Default)]
@@ -32,149 +25,89 @@ struct Budgets {
 }
 
 impl Tracer {
-    pub(super) fn new(of: &Observed) -> Self {
-        let budgets = (0..=of.policies.len())
-            .map(|_| Budgets::default())
-            .collect();
+    pub(super) fn new(layer: &LayerInfo) -> Self {
+        let budgets = 0..=layer.limits().len();
         Self {
             started: Instant::now(),
-            budgets,
-            applied: Arc::clone(&of.applied),
-            has_audited: of.applied.iter().any(|limit| limit.audit.is_some()),
+            budgets: budgets.map(|_| Budgets::default()).collect(),
         }
-    }
-
-    /// The request's class in the policy at a place.
-    fn class(&self, place: usize, event: &Event<'_>) -> Option<&str> {
-        self.applied
-            .get(event.place(place))?
-            .priority
-            .as_ref()?
-            .name(event.set.calls.get(place)?.reserve())
     }
 
     /// Returns how many events were left out before this one, unless this one is.
     fn take(
         &self,
-        event: &Event<'_>,
-        place: Option<usize>,
+        limit: Option<&LimitStatus<'_>>,
         budget: impl Fn(&Budgets) -> &EventBudget,
     ) -> Option<u64> {
-        let budgets = place
-            .and_then(|place| self.budgets.get(event.place(place)))
-            .or(self.budgets.last())?;
+        let budgets = match limit {
+            Some(limit) => self.budgets.get(limit.index)?,
+            None => self.budgets.last()?,
+        };
         budget(budgets).take(self.started.elapsed().as_secs())
     }
 }
 
-impl BuiltInObserver for Tracer {
-    fn renewed(
-        &self,
-        _: &Observed,
-        of: &Observed,
-        _: &crate::event::Observers,
-    ) -> Option<Box<dyn BuiltInObserver>> {
-        Some(Box::new(Self::new(of)))
-    }
-
+impl Observer for Tracer {
     #[inline]
     fn decided(&self, event: &Event<'_>) {
         // Without a subscriber that listens, this costs a look at a number that hardly ever
         // changes.
         if LevelFilter::current() != LevelFilter::OFF {
-            self.tell(event);
+            self.emit(event);
         }
     }
 }
 
 impl Tracer {
-    fn tell(&self, event: &Event<'_>) {
-        let binding = Binding::of(event);
+    fn emit(&self, event: &Event<'_>) {
+        let binding = event.binding();
         if let Some(binding) = &binding
             && span_declares_fields()
         {
-            binding.record(&Span::current());
+            record(binding, &Span::current());
         }
-        let place = binding.as_ref().map(|binding| binding.place);
-        let class = || place.and_then(|place| self.class(place, event));
+        let binding = binding.as_ref();
         let is_refusal = !event.outcome.is_passed_on();
         if event.degraded().is_some() {
-            // What nobody reads is neither emitted nor left out.
+            // An event is not counted as left out if no subscriber is enabled for it.
             if tracing::enabled!(target: "throttle", Level::WARN)
-                && let Some(left_out) = self.take(event, place, |budgets| &budgets.degraded)
+                && let Some(left_out) = self.take(binding, |budgets| &budgets.degraded)
             {
-                Fields::of(event, binding.as_ref(), class(), is_refusal).warn(left_out);
+                Fields::of(event, binding, is_refusal).warn(left_out);
             }
         } else if is_refusal
             && tracing::enabled!(target: "throttle", Level::INFO)
-            && let Some(left_out) = self.take(event, place, |budgets| &budgets.refusals)
+            && let Some(left_out) = self.take(binding, |budgets| &budgets.refusals)
         {
-            Fields::of(event, binding.as_ref(), class(), is_refusal)
-                .info("request refused", left_out);
+            Fields::of(event, binding, is_refusal).info("request refused", left_out);
         }
-        for place in event.near {
+        for near in event.near() {
             if tracing::enabled!(target: "throttle", Level::INFO)
-                && let Some(left_out) = self.take(event, Some(*place), |budgets| &budgets.near)
+                && let Some(left_out) = self.take(Some(&near), |budgets| &budgets.near)
             {
-                let near = Binding::at(event, *place);
-                Fields::of(event, near.as_ref(), self.class(*place, event), false)
-                    .info("limit nearly used up", left_out);
+                Fields::of(event, Some(&near), false).info("limit nearly used up", left_out);
             }
         }
-        if self.has_audited {
-            self.tell_audited(event);
-        }
-    }
-
-    fn tell_audited(&self, event: &Event<'_>) {
-        let statuses = event.decision.map_or(&[][..], Decision::statuses);
-        let would_refuse = statuses
-            .iter()
-            .enumerate()
-            .filter(|(_, status)| status.would_refuse());
-        for (place, status) in would_refuse {
+        for audited in event.would_refuse() {
             if tracing::enabled!(target: "throttle", Level::INFO)
-                && let Some(left_out) = self.take(event, Some(place), |budgets| &budgets.audited)
+                && let Some(left_out) = self.take(Some(&audited), |budgets| &budgets.audited)
             {
-                let audited = Binding::at(event, place);
-                let class = self.class(place, event);
-                let retry_after_ms = status.retry_after().map(in_millis);
-                Fields {
-                    retry_after_ms,
-                    ..Fields::of(event, audited.as_ref(), class, false)
-                }
-                .info("request would be refused", left_out);
+                let LimitState::Units { status, .. } = audited.state;
+                let fields = Fields {
+                    retry_after_ms: status.retry_after().map(in_millis),
+                    ..Fields::of(event, Some(&audited), false)
+                };
+                fields.info("request would be refused", left_out);
             }
         }
     }
 }
 
-/// The policy that decided.
-struct Binding<'a> {
-    place: usize,
-    policy: &'a Policy,
-    status: &'a Status,
-}
-
-impl<'a> Binding<'a> {
-    fn of(event: &Event<'a>) -> Option<Self> {
-        Self::at(event, event.decision?.binding()?)
-    }
-
-    fn at(event: &Event<'a>, place: usize) -> Option<Self> {
-        let status = event.decision?.statuses().get(place)?;
-        Some(Self {
-            place,
-            policy: event.policies.get(place)?.tier(status.tier()),
-            status,
-        })
-    }
-
-    /// A field that the span does not declare is ignored.
-    fn record(&self, span: &Span) {
-        span.record(POLICY, self.policy.name());
-        span.record(REMAINING, self.status.remaining());
-    }
+/// A field that the span does not declare is ignored.
+fn record(limit: &LimitStatus<'_>, span: &Span) {
+    let LimitState::Units { status, .. } = limit.state;
+    span.record(POLICY, limit.info.name.as_str());
+    span.record(REMAINING, status.remaining());
 }
 
 /// The fields of spans.
@@ -209,26 +142,25 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn of(
-        event: &Event<'a>,
-        binding: Option<&Binding<'a>>,
-        class: Option<&'a str>,
-        is_refusal: bool,
-    ) -> Self {
-        let wait = event
-            .decision
-            .filter(|_| is_refusal)
-            .and_then(|decision| decision.retry_after());
+    fn of(event: &Event<'a>, limit: Option<&LimitStatus<'a>>, is_refusal: bool) -> Self {
+        let decision = event.decision.filter(|_| is_refusal);
+        let wait = decision.and_then(|decision| decision.retry_after());
         let policy = match event.outcome {
-            Outcome::NoPermit(limits) => limits.first().map(|limit| limit.as_str()),
-            _ => binding.map(|binding| binding.policy.name()),
+            Outcome::NoPermit(limits) => limits.first(),
+            _ => limit.map(|limit| &limit.info.name),
         };
+        let units = limit.map(|limit| {
+            let LimitState::Units {
+                status, capacity, ..
+            } = limit.state;
+            (capacity, status.remaining())
+        });
         Self {
             outcome: event.outcome.label(),
-            policy,
-            class,
-            limit: binding.map(|binding| binding.policy.algorithm().capacity()),
-            remaining: binding.map(|binding| binding.status.remaining()),
+            policy: policy.map(|name| name.as_str()),
+            class: limit.and_then(LimitStatus::class),
+            limit: units.map(|(capacity, _)| capacity),
+            remaining: units.map(|(_, remaining)| remaining),
             retry_after_ms: wait.map(in_millis),
             decided_by: Decider::of(event).map(Decider::label),
             why: event.degraded().map(|why| why.label()),

@@ -1,4 +1,3 @@
 //! What a rule file does to its layer, and what it asks of it.
 
-pub(super) mod beside;
 pub(super) mod explain;

@@ -1,7 +1,6 @@
 #[cfg(feature = "admin")]
 mod administered;
 mod bad;
-mod beside;
 mod coming_from;
 mod explained;
 mod folder;

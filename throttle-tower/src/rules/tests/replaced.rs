@@ -14,9 +14,15 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::bad::registry;
 use super::requests::Fallible;
+#[cfg(feature = "metrics")]
+use crate::Metrics;
+#[cfg(feature = "tracing")]
+use crate::Traces;
 use crate::rules::{Change, Handle, Registry, Rules};
 use crate::shape::TokioClock;
 use crate::{Dialect, Permit, ThrottleBuilder, ThrottleLayer};
+#[cfg(feature = "dashboard")]
+use crate::{Offenders, Page};
 
 type Memory = MemoryBackend<ManualClock>;
 
@@ -667,13 +673,17 @@ async fn observers_follow_limits_that_come_and_go() {
             limit("a", "9/day", ""),
         ])
     };
-    let (layer, handle) = live(&few, memory());
-    let (layer, page) = layer.metrics("replaced").traced().dashboard::<()>();
+    let list = Offenders::new();
+    let program = ThrottleLayer::builder(())
+        .backend(memory())
+        .observe(Metrics::new("replaced"))
+        .observe(Traces::new())
+        .observe(Page::new().offenders(&list))
+        .observe(list.clone());
+    let (layer, handle) = live_with(&few, program);
     let offenders = || {
-        layer
-            .offenders(9)
-            .into_iter()
-            .map(|one| (one.policy.to_string(), one.refused))
+        let listed = list.list(9).into_iter();
+        listed.map(|one| (one.policy.to_string(), one.refused))
     };
     assert_eq!(
         (admitted(&layer, 10).await, offenders().collect::<Vec<_>>()),
@@ -689,16 +699,14 @@ async fn observers_follow_limits_that_come_and_go() {
         .unwrap();
     assert_eq!(
         (admitted(&layer, 5).await, offenders().collect::<Vec<_>>()),
-        (2, vec![("c".to_owned(), 3)])
+        (2, vec![("c".to_owned(), 3), ("a".to_owned(), 2)])
     );
     handle.replace(&few).unwrap();
     assert_eq!(
-        offenders().count(),
-        0,
-        "the places are those of other limits"
+        (admitted(&layer, 4).await, offenders().collect::<Vec<_>>()),
+        (0, vec![("a".to_owned(), 6), ("c".to_owned(), 3)]),
+        "limits count on by their names"
     );
-    drop(page);
-    handle.replace(&many("2/day")).unwrap();
 }
 
 #[cfg(feature = "dashboard")]
@@ -715,7 +723,7 @@ async fn page_data(page: &axum::Router) -> serde_json::Value {
 
 #[cfg(feature = "dashboard")]
 #[tokio::test(start_paused = true)]
-async fn page_goes_on_counting_unless_names_of_permits_change() {
+async fn page_goes_on_counting_when_limits_come_and_go() {
     async fn shown(page: &axum::Router) -> (u64, Vec<String>, Vec<u64>) {
         sleep(Duration::from_secs(1)).await;
         let data = page_data(page).await;
@@ -740,16 +748,16 @@ async fn page_goes_on_counting_unless_names_of_permits_change() {
             file(&[limit("a", "9/day", "")])
         )
     };
-    let (layer, handle) = live(&with_permits(2, "jobs"), memory());
-    let (layer, page) = layer.dashboard::<()>();
+    let observing = Page::new();
+    let page = observing.router();
+    let program = ThrottleLayer::builder(())
+        .backend(memory())
+        .observe(observing);
+    let (layer, handle) = live_with(&with_permits(2, "jobs"), program);
     admitted(&layer, 2).await;
     handle.replace(&with_permits(3, "jobs")).unwrap();
     admitted(&layer, 1).await;
-    assert_eq!(
-        shown(&page).await,
-        (3, vec!["jobs".to_owned()], vec![1]),
-        "the board is the same"
-    );
+    assert_eq!(shown(&page).await, (3, vec!["jobs".to_owned()], vec![1]));
     handle.replace(&with_permits(2, "jobs")).unwrap();
     assert_eq!(
         shown(&page).await,
@@ -769,14 +777,16 @@ async fn page_goes_on_counting_unless_names_of_permits_change() {
     );
     handle.replace(&with_permits(3, "tasks")).unwrap();
     admitted(&layer, 1).await;
+    let (admitted_so_far, permits, changes) = shown(&page).await;
     assert_eq!(
-        shown(&page).await,
-        (1, vec!["tasks".to_owned()], vec![1]),
-        "another board"
+        (admitted_so_far, permits, changes[0]),
+        (4, vec!["tasks".to_owned()], 1),
+        "limits that are gone are not shown"
     );
     handle.replace(&file(&[limit("a", "9/day", "")])).unwrap();
     admitted(&layer, 1).await;
-    assert_eq!(shown(&page).await, (1, vec![], vec![1]));
+    assert_eq!(shown(&page).await.0, 5);
+    assert_eq!(shown(&page).await.1, Vec::<String>::new());
 }
 
 #[cfg(feature = "metrics")]
@@ -807,8 +817,10 @@ async fn waiting_and_running_requests_stay_in_the_gauges_of_new_limits() {
         ]
     };
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let (layer, handle) = live(&text("1", 9), store);
-    let layer = layer.metrics("api");
+    let program = ThrottleLayer::builder(())
+        .backend(store)
+        .observe(Metrics::new("api"));
+    let (layer, handle) = live_with(&text("1", 9), program);
     let sending = || {
         let layer = layer.clone();
         tokio::spawn(async move {
@@ -869,8 +881,10 @@ async fn new_limits_of_a_replaced_file_each_have_their_own_event_budget() {
             &format!("match = {{ paths = [\"/{name}\"] }}"),
         )
     };
-    let (layer, handle) = live(&file(&[by_path("a")]), memory());
-    let layer = layer.traced();
+    let program = ThrottleLayer::builder(())
+        .backend(memory())
+        .observe(Traces::new());
+    let (layer, handle) = live_with(&file(&[by_path("a")]), program);
     handle
         .replace(&file(&["a", "b", "c", "d"].map(by_path)))
         .unwrap();

@@ -19,14 +19,13 @@
 //! | [`correct_charges`] | corrects charges after the decision |
 //! | [`write_headers`] | what `respond` and `refuse` write |
 //! | [`notify`] | reports to observers and hooks what was decided |
-//! | [`ask_candidate`] | asks a layer that is a candidate, for its live layer |
+//! | [`trial`] | decides a request that passes through no service, for candidates |
 //! | [`dropped_decision`] | gives back what a request was charged that is dropped while it is decided |
 //! | [`give_back_unserved`] | gives back what a request was charged that is refused after all, or dropped |
 //!
 //! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
 
 mod ask;
-pub(super) mod ask_candidate;
 mod classes;
 mod correct_charges;
 pub(super) mod decide;
@@ -44,5 +43,6 @@ pub(super) mod refuse;
 mod refuse_early;
 mod respond;
 mod strike;
+pub(crate) mod trial;
 pub(super) mod wait_queue;
 pub(super) mod write_headers;

@@ -61,10 +61,16 @@ fn only<B: Backend>(whole: &Shared<B>, applies: &dyn Fn(usize) -> bool) -> Optio
         .iter()
         .map(|place| whole.applied[*place].where_it_applies())
         .collect();
-    let on = (whole.backend.clone(), Arc::clone(&whole.built_on));
     // A limit has one share, whatever set it is in: the options have its store.
     let settings = (whole.options.clone(), whole.announced.options.clone());
-    let mut shared = unshared(on, set, applied, Arc::clone(&whole.permits), settings).ok()?;
+    let mut shared = unshared(
+        whole.backend.clone(),
+        set,
+        applied,
+        Arc::clone(&whole.permits),
+        settings,
+    )
+    .ok()?;
     if whole.share.is_some() {
         make_share(&mut shared).ok()?;
     }

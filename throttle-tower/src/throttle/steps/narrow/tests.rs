@@ -17,8 +17,8 @@ use tower::{Layer, ServiceExt, service_fn};
 use crate::failing_backend::FailingBackend;
 use crate::throttle::Throttle;
 use crate::{
-    Dialect, Event, Header, Limit, LimitReport, LimitTree, OnError, OnMissing, ThrottleLayer, all,
-    any, limit,
+    Dialect, Event, Header, Limit, LimitReport, LimitStatus, LimitTree, OnError, OnMissing,
+    ThrottleLayer, all, any, limit,
 };
 
 type Memory = MemoryBackend<ManualClock>;
@@ -118,8 +118,9 @@ impl Node {
     }
 }
 
-/// What hooks hear: the policies, the decision, and which policies are near their ends.
-type Heard = (Vec<String>, Option<Decision>, Vec<String>);
+/// What observers receive: the limits that apply, the one that decided, those that are near their
+/// ends, and those that would have refused.
+type Heard = [Vec<String>; 4];
 
 struct Side {
     layer: ThrottleLayer<Memory>,
@@ -135,20 +136,21 @@ struct Seen {
     report: Option<(Decision, Vec<String>, Option<String>)>,
 }
 
-fn names<'p>(policies: impl Iterator<Item = &'p throttle_core::Policy>) -> Vec<String> {
-    policies.map(|policy| policy.name().to_owned()).collect()
-}
-
 impl Side {
     fn new(node: &Node, clock: &ManualClock, is_whole: bool) -> Option<Self> {
         let heard = Arc::<Mutex<Vec<Heard>>>::default();
         let log = Arc::clone(&heard);
         let hook = move |event: &Event<'_>| {
-            let heard = (
-                names(event.policies.iter()),
-                event.decision.cloned(),
-                names(event.near()),
-            );
+            let texts = |limits: &mut dyn Iterator<Item = LimitStatus<'_>>| {
+                let text = |limit: LimitStatus<'_>| format!("{} {:?}", limit.index, limit.state);
+                limits.map(text).collect()
+            };
+            let heard = [
+                texts(&mut event.limits()),
+                texts(&mut event.binding().into_iter()),
+                texts(&mut event.near()),
+                texts(&mut event.would_refuse()),
+            ];
             log.lock().unwrap().push(heard);
         };
         let store = MemoryBackend::builder().clock(clock.clone()).build();

@@ -1,0 +1,134 @@
+//! Decides a request that passes through no service: the steps of a request up to the decision,
+//! without what belongs to a response. Open this for what a [candidate](crate::candidate) decides.
+
+use std::sync::Arc;
+
+use http::Request;
+use http::request::Parts;
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Decision, PolicyName};
+
+use super::ask::{self, Asked, Lookup};
+use super::decide::{self, Decided};
+use super::decision_at_once::decision_at_once;
+use super::narrow::narrow;
+use super::notify::notify;
+use super::{correct_charges, pipeline, wait_queue};
+use crate::event::Outcome;
+use crate::throttle::layer::ThrottleLayer;
+use crate::throttle::shared::Shared;
+
+/// What becomes of a request.
+pub(crate) enum Ruling {
+    Admitted,
+    /// By a policy, if it is known.
+    Refused(Option<PolicyName>),
+}
+
+impl<B: Backend> ThrottleLayer<B> {
+    /// Decides a request, charges it if it is admitted, and calls `end` with the result: `None` if
+    /// the request is not decided, for example because the store fails. Where that takes a wait, it
+    /// is in the background.
+    ///
+    /// If the runtime ends, or a closure of the layer panics, `end` is dropped.
+    pub(crate) fn decide_on_trial(
+        &self,
+        parts: &Parts,
+        end: impl FnOnce(Option<Ruling>) + Send + 'static,
+    ) {
+        self.current
+            .with(|shared| decide_on_trial(shared, parts, end));
+    }
+}
+
+fn decide_on_trial<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    parts: &Parts,
+    end: impl FnOnce(Option<Ruling>) + Send + 'static,
+) {
+    // A reload may have brought a limit that acts on responses.
+    if shared.uses.accounts || !shared.permits.is_empty() {
+        return end(None);
+    }
+    if let Some(when) = &shared.options.settings.when
+        && !when.holds(parts)
+    {
+        return end(Some(Ruling::Admitted));
+    }
+    let (shared, holding) = narrow(shared, parts);
+    let mut asked = Asked::default();
+    let mut lookups = Vec::new();
+    if ask::ask(shared, &holding, parts, (&mut asked, &mut lookups)).is_err() {
+        return end(Some(Ruling::Refused(None)));
+    }
+    if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
+        // It is large, and not moved out of the option.
+        let decision = decision_at_once(shared, &asked.calls);
+        if let Some(decision) = &decision
+            && !wait_queue::may_wait(shared, decision)
+        {
+            return end(Some(ruling(shared, decision, &asked.calls, parts)));
+        }
+    }
+    decide_later(shared, asked, lookups, parts, end);
+}
+
+fn decide_later<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    mut asked: Asked,
+    lookups: Vec<Lookup>,
+    parts: &Parts,
+    end: impl FnOnce(Option<Ruling>) + Send + 'static,
+) {
+    let background = &shared.options.background;
+    if background.counters.read().pending >= shared.options.max_waiting() as u64 {
+        return end(None);
+    }
+    // The head goes on with its request. To copy it is slow, so that is done where it is read.
+    let reads_head = !lookups.is_empty() || !shared.options.observers.is_empty();
+    let parts = if reads_head {
+        parts.clone()
+    } else {
+        Request::new(()).into_parts().0
+    };
+    let deciding = Arc::clone(shared);
+    let step = async move {
+        end(
+            match pipeline::decided(&deciding, &mut asked, lookups, &parts).await {
+                Ok(Decided::Made(decision)) => {
+                    Some(ruling(&deciding, &decision, &asked.calls, &parts))
+                }
+                Ok(Decided::Failed(_) | Decided::Saturated(_)) => None,
+                Err(_) => Some(Ruling::Refused(None)),
+            },
+        );
+        Ok(())
+    };
+    background.send(Box::pin(step), None, shared.backend.can_fail());
+}
+
+fn ruling<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    decision: &Decision,
+    calls: &[Call],
+    parts: &Parts,
+) -> Ruling {
+    let (ruling, outcome) = match decision.is_admitted() {
+        true => (Ruling::Admitted, Outcome::Admitted),
+        false => (refused(shared, decision, calls), Outcome::Refused),
+    };
+    if !shared.options.observers.is_empty() {
+        let report = decide::report(shared, decision.clone(), calls);
+        notify(shared, outcome, Some(&report), calls, parts);
+    }
+    ruling
+}
+
+fn refused<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Call]) -> Ruling {
+    if shared.uses.charge_refused {
+        correct_charges::count_refused(shared, decision, calls);
+    }
+    let policies = &shared.announced.policies;
+    let policy = decision.binding().and_then(|index| policies.get(index));
+    Ruling::Refused(policy.map(|policy| policy.policy_name().clone()))
+}
