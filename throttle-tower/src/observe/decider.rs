@@ -13,6 +13,7 @@ pub(super) enum Decider {
 }
 
 impl Decider {
+    #[cfg(any(feature = "metrics", feature = "dashboard"))]
     pub(super) const ALL: [Self; 4] = [Self::Store, Self::Local, Self::Open, Self::Closed];
 
     /// `None` if nothing had to be decided: a key was missing, there were too few permits, or no
