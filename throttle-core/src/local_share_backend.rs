@@ -285,18 +285,6 @@ impl<C: Clock> Backend for LocalShareBackend<C> {
         self.memory.keys_held()
     }
 
-    fn shares_keys_with(&self, other: &Self) -> bool {
-        self.memory.shares_keys_with(&other.memory)
-    }
-
-    /// Clones and the new one share the number of processes.
-    fn unused(&self) -> Option<Self> {
-        Some(Self {
-            memory: self.memory.unused()?,
-            processes: Arc::clone(&self.processes),
-        })
-    }
-
     fn can_fail(&self) -> bool {
         false
     }

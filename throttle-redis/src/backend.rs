@@ -241,11 +241,6 @@ impl Backend for RedisBackend {
     fn has_exceptions(&self) -> bool {
         true
     }
-
-    /// By the key prefix alone: the addresses of servers do not show whether two of them are one.
-    fn shares_keys_with(&self, other: &Self) -> bool {
-        self.shared.keyspace.has_prefix_of(&other.shared.keyspace)
-    }
 }
 
 impl fmt::Debug for RedisBackend {

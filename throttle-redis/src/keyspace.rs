@@ -69,10 +69,6 @@ impl Keyspace {
         matches!(self.placement, Placement::SingleSlot(_))
     }
 
-    pub(crate) fn has_prefix_of(&self, other: &Self) -> bool {
-        self.prefix == other.prefix
-    }
-
     /// The parts that all names of a policy's keys share.
     pub(crate) fn policy(&self, name: &str) -> PolicyNames {
         let mut escaped = String::with_capacity(name.len() + 1);

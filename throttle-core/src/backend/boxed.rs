@@ -1,4 +1,3 @@
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -69,7 +68,7 @@ impl fmt::Debug for BoxPrepared {
     }
 }
 
-trait ErasedBackend: Any + Send + Sync {
+trait ErasedBackend: Send + Sync {
     fn prepare(&self, set: PolicySet) -> Result<BoxPrepared, ConfigError>;
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
@@ -105,8 +104,6 @@ trait ErasedBackend: Any + Send + Sync {
     ) -> Boxed<Vec<ExceptedKey>>;
     fn has_exceptions(&self) -> bool;
     fn keys_held(&self) -> Option<usize>;
-    fn shares_keys_with(&self, other: &dyn ErasedBackend) -> bool;
-    fn unused(&self) -> Option<BoxBackend>;
     fn can_fail(&self) -> bool;
 }
 
@@ -220,16 +217,6 @@ impl<B: Backend> ErasedBackend for B {
         Backend::keys_held(self)
     }
 
-    fn shares_keys_with(&self, other: &dyn ErasedBackend) -> bool {
-        (other as &dyn Any)
-            .downcast_ref()
-            .is_some_and(|other| Backend::shares_keys_with(self, other))
-    }
-
-    fn unused(&self) -> Option<BoxBackend> {
-        Backend::unused(self).map(BoxBackend::new)
-    }
-
     fn can_fail(&self) -> bool {
         Backend::can_fail(self)
     }
@@ -316,14 +303,6 @@ impl Backend for BoxBackend {
 
     fn keys_held(&self) -> Option<usize> {
         self.0.keys_held()
-    }
-
-    fn shares_keys_with(&self, other: &Self) -> bool {
-        self.0.shares_keys_with(&*other.0)
-    }
-
-    fn unused(&self) -> Option<Self> {
-        self.0.unused()
     }
 
     fn can_fail(&self) -> bool {

@@ -252,21 +252,6 @@ pub trait Backend: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Returns whether this backend and another one may keep the keys of a policy in the same
-    /// place, as clones do. A layer refuses a candidate on such a backend, which would charge the
-    /// live limits. Defaults to `true`: a backend that does not implement it cannot tell.
-    fn shares_keys_with(&self, other: &Self) -> bool {
-        let _ = other;
-        true
-    }
-
-    /// Returns a backend like this one that holds no key yet and shares none with it. Layers decide
-    /// the candidate of a rule file by it. A backend with a connection has none: calls of the
-    /// candidate would delay those of the live limits. Defaults to `None`.
-    fn unused(&self) -> Option<Self> {
-        None
-    }
-
     /// Returns whether a decision can fail. If it can, a layer on this backend requires a rule for
     /// failures. Defaults to `true`.
     fn can_fail(&self) -> bool {

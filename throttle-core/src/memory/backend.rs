@@ -360,17 +360,6 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         Some(self.keys())
     }
 
-    fn shares_keys_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.store, &other.store)
-    }
-
-    fn unused(&self) -> Option<Self> {
-        Some(Self {
-            store: Arc::new(Store::new(self.store.max_keys())),
-            clock: self.clock.clone(),
-        })
-    }
-
     fn can_fail(&self) -> bool {
         false
     }
@@ -406,30 +395,5 @@ mod tests {
             million.replace("1000000", "10"),
             "another clock changes no number"
         );
-    }
-
-    #[test]
-    fn unused_backend_has_the_same_clock_and_bound_and_shares_no_key() {
-        let clock = ManualClock::default();
-        let memory = MemoryBackend::builder()
-            .max_keys(10)
-            .clock(clock.clone())
-            .build();
-        let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).expect("a policy"))
-            .expect("a set");
-        let set = memory.prepare(set).expect("a set");
-        assert!(
-            memory
-                .decide_now(&set, &[Call::from(Key::CONSTANT)])
-                .is_admitted()
-        );
-        let unused = memory.unused().expect("one");
-        assert_eq!(
-            (memory.keys(), format!("{unused:?}")),
-            (1, "MemoryBackend { keys: 0, max_keys: 10, .. }".to_owned())
-        );
-        assert!(!unused.shares_keys_with(&memory) && unused.shares_keys_with(&unused.clone()));
-        clock.advance(std::time::Duration::from_secs(7));
-        assert_eq!(unused.clock().now(), memory.clock().now());
     }
 }
