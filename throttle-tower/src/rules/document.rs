@@ -136,7 +136,11 @@ fn read_table(value: &DeValue<'_>, problems: &Problems, registry: &Registry) -> 
     let mut limits = Vec::new();
     let mut trees = Vec::new();
     for kind in KINDS {
-        for table in root.get(kind).into_iter().flat_map(|list| &list.children) {
+        let Some(list) = root.get(kind) else {
+            continue;
+        };
+        list.value.as_array()?;
+        for table in &list.children {
             if let Some((entry, tree)) = entry::read(table, kind, &context) {
                 limits.push(entry);
                 trees.push(tree);
@@ -205,11 +209,8 @@ fn refused_composition(error: &ConfigError) -> String {
 
 /// Returns `None` if there are so many limits that their problems do not matter.
 fn refuse_too_many(document: &DeValue<'_>, problems: &Problems) -> Option<()> {
-    let lists = KINDS.iter().filter_map(|kind| document.get(kind));
-    let entries: Vec<_> = lists
-        .filter_map(|list| list.get_ref().as_array())
-        .flatten()
-        .collect();
+    let list = |kind: &&str| document.get(*kind)?.get_ref().as_array();
+    let entries: Vec<_> = KINDS.iter().filter_map(list).flatten().collect();
     let most = PolicySet::MAX_POLICIES;
     let Some(entry) = entries.get(most) else {
         return Some(());

@@ -12,7 +12,7 @@ use super::file_value::FileValue;
 use super::form::*;
 use super::key::{self, BY_OF_A_LIMIT, BY_OF_PERMITS, BY_OF_PLANS};
 use super::matching::{self, Matcher};
-use super::options::{self, COMMON, COST, OPTIONS, WithOptions};
+use super::options::{self, COMMON, COST, OPTIONS, PendingLimit};
 use super::registry::{KeySource, registered};
 use super::value_text::{Fields, fields_text};
 use super::values::DURATION;
@@ -222,7 +222,7 @@ pub(super) fn read(
                 "limit" => limit_on_a_rate(table, context),
                 _ => limit_by_plans(table, context),
             };
-            WithOptions::of_rate(limit, table, &matcher, context).checked(table)
+            PendingLimit::of_rate(limit, table, &matcher, context).checked(table)
         }
     };
     let has_on_error = fields.contains_key("on-error") || context.defaults.on_error.is_some();
@@ -330,5 +330,5 @@ fn of_permits(
     let limit = most
         .zip(key)
         .map(|(most, key)| limit(table.name, InFlight::new(most)).by(key));
-    WithOptions::of_each_kind(limit, table, matcher, context).checked(table)
+    PendingLimit::of_each_kind(limit, table, matcher, context).checked(table)
 }

@@ -1,6 +1,7 @@
 //! The options that limits, plans and limits on requests in flight have in common.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use http::request::Parts;
@@ -264,6 +265,15 @@ const BAN: ValueForm = Table(
     BAN_FORM,
 );
 
+type SetTime = fn(Ban, Duration) -> Ban;
+
+const BAN_TIMES: [Word<SetTime>; 4] = [
+    ("within", Ban::within),
+    ("lasting", Ban::lasting),
+    ("up-to", Ban::up_to),
+    ("forgotten-after", Ban::forgotten_after),
+];
+
 const BAN_FORM: &str = "write a table, as in ban = { after = 5, lasting = \"10m\" }";
 
 type SetMode = fn(Limit) -> Limit;
@@ -276,9 +286,9 @@ const MODES: [Word<SetMode>; 3] = [
 ];
 
 /// A limit that gets its options, or none after a problem: its options are read all the same.
-pub(super) struct WithOptions<F = Rated>(Option<Limit<F>>);
+pub(super) struct PendingLimit<F = Rated>(Option<Limit<F>>);
 
-impl<F: 'static> WithOptions<F> {
+impl<F: 'static> PendingLimit<F> {
     /// Sets what limits of each kind can say.
     pub(super) fn of_each_kind(
         limit: Option<Limit<F>>,
@@ -327,7 +337,7 @@ impl<F: 'static> WithOptions<F> {
     }
 }
 
-impl WithOptions {
+impl PendingLimit {
     /// Sets what the file says of a limit on a rate next to its algorithm and its key.
     pub(super) fn of_rate(
         limit: Option<Limit>,
@@ -406,13 +416,11 @@ fn check_cost(table: &FileValue<'_>, is_settled: bool) {
 fn ban(table: &FileValue<'_>) -> Option<(Ban, bool)> {
     let table = table.get("ban").filter(|table| table.fits)?;
     let number = |name: &str| table.at(name).number().map(|number| number as u32);
-    let time = |name: &str| table.at(name).duration();
     let mut ban = Ban::after(number("after")?);
     ban = number("growing").map_or(ban, |factor| ban.growing(factor));
-    ban = time("within").map_or(ban, |time| ban.within(time));
-    ban = time("lasting").map_or(ban, |time| ban.lasting(time));
-    ban = time("up-to").map_or(ban, |time| ban.up_to(time));
-    ban = time("forgotten-after").map_or(ban, |time| ban.forgotten_after(time));
+    for (name, set) in BAN_TIMES {
+        ban = table.at(name).duration().map_or(ban, |time| set(ban, time));
+    }
     ban.check()
         .map_err(|error| table.config_problem(&error))
         .ok()?;
@@ -481,7 +489,7 @@ fn processes(text: &str) -> Option<u32> {
     processes.filter(|processes| *processes > 0)
 }
 
-fn set_refunds(limit: &mut WithOptions, refunds: &FileValue<'_>, registry: &Registry) {
+fn set_refunds(limit: &mut PendingLimit, refunds: &FileValue<'_>, registry: &Registry) {
     let each = refunds.each();
     let has = |rule: &str| each.iter().any(|refund| refund.text() == Some(rule));
     if has("successful") && has("failed") {
