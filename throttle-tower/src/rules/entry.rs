@@ -242,16 +242,24 @@ pub(super) fn read(
     Some((entry, tree))
 }
 
+/// What a limit is called. One that has no name is checked all the same.
+fn name_of<'a>(table: &FileValue<'a>) -> &'a str {
+    match table.name {
+        "" => "unnamed",
+        name => name,
+    }
+}
+
 fn limit_on_a_rate(table: &FileValue<'_>, context: &Context<'_>) -> Option<Limit> {
     let algorithm = algorithm::read(table);
     let key = table.get("by").and_then(|by| key::read(by, context))?;
     match key {
         KeySource::Extractor(key) => {
             refuse_key_deadline(table);
-            Some(limit(table.name, algorithm?).by(key))
+            Some(limit(name_of(table), algorithm?).by(key))
         }
         KeySource::Future(key) => {
-            Some(limit(table.name, algorithm?).by_async(move |parts| key(parts)))
+            Some(limit(name_of(table), algorithm?).by_async(move |parts| key(parts)))
         }
     }
 }
@@ -283,7 +291,7 @@ fn limit_by_plans(table: &FileValue<'_>, context: &Context<'_>) -> Option<Limit>
         .collect();
     let tiers: Option<Vec<_>> = tiers.into_iter().collect();
     let lookup = lookup?;
-    let mut plans = plans(table.name, tiers.filter(|_| table.at("tiers").fits)?)
+    let mut plans = plans(name_of(table), tiers.filter(|_| table.at("tiers").fits)?)
         .by(key?)
         .lookup(move |identity| lookup(identity));
     if table.at("unknown-as-missing").flag() == Some(true) {
@@ -329,6 +337,6 @@ fn of_permits(
     let most = table.at("most").number();
     let limit = most
         .zip(key)
-        .map(|(most, key)| limit(table.name, InFlight::new(most)).by(key));
+        .map(|(most, key)| limit(name_of(table), InFlight::new(most)).by(key));
     PendingLimit::of_each_kind(limit, table, matcher, context).checked(table)
 }
