@@ -125,6 +125,8 @@ impl<'a> FileValue<'a> {
     pub(super) fn shown(&self) -> String {
         match self.value {
             DeValue::String(text) => shorten(text, |text| format!("{text:?}")),
+            // As it is written, 0x20 for example.
+            DeValue::Integer(number) => shorten(&number.to_string(), str::to_owned),
             DeValue::Array(list) if list.is_empty() => "an empty list".to_owned(),
             DeValue::Array(_) => "a list".to_owned(),
             DeValue::Table(_) => "a table".to_owned(),
