@@ -5,6 +5,7 @@ mod common;
 
 mod lost;
 mod not_now;
+mod one_server;
 mod read_only;
 mod refusing;
 

@@ -8,6 +8,7 @@ use crate::cluster::Cluster;
 pub struct ClusterBuilder {
     pub(super) options: Vec<(String, String)>,
     pub(super) proxied: bool,
+    pub(super) interleaved: bool,
 }
 
 impl ClusterBuilder {
@@ -25,6 +26,12 @@ impl ClusterBuilder {
     /// bus on which nodes watch each other does not go through it.
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
+        self
+    }
+
+    /// Gives the slots to the masters in turn, 64 at a time, as after many moves of slots.
+    pub fn interleaved(mut self) -> Self {
+        self.interleaved = true;
         self
     }
 

@@ -1,5 +1,6 @@
 //! Makes a cluster of six servers.
 
+use std::ops::RangeInclusive;
 use std::thread;
 
 use crate::builder::Role;
@@ -22,7 +23,11 @@ impl Cluster {
                 .collect()
         });
         let cluster = Self { nodes };
-        cluster.give_slots();
+        cluster.give_slots(if builder.interleaved {
+            slots::in_turn()
+        } else {
+            slots::shares(MASTERS)
+        });
         cluster.introduce();
         cluster.attach_replicas();
         cluster.wait_for("all nodes to know their roles", || {
@@ -31,8 +36,9 @@ impl Cluster {
         cluster
     }
 
-    fn give_slots(&self) {
-        for (master, range) in slots::shares(MASTERS).into_iter().enumerate() {
+    fn give_slots(&self, shares: Vec<RangeInclusive<u16>>) {
+        for (number, range) in shares.into_iter().enumerate() {
+            let master = number % MASTERS;
             // ADDSLOTSRANGE would be shorter, and is unknown to Redis 6.2.
             let slots: Vec<_> = range.map(|slot| slot.to_string()).collect();
             let command = ["CLUSTER", "ADDSLOTS"]
