@@ -43,18 +43,19 @@ impl RedisBackend {
     /// Returns what this backend and its clones have done so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.link.counters.read()
+        self.shared.links.counters.read()
     }
 
-    /// Returns whether there is a connection and no breaker is open, so that decisions are sent to
-    /// the store. A server that refuses all decisions, for example because it is a replica or full,
-    /// is unhealthy after the [second](crate::RedisBuilder::breaker_threshold) of them, and healthy
-    /// when it would decide again. An idle connection that has ended counts as none immediately;
-    /// one that ended without a word, when the next decision finds that nothing arrives, or after
-    /// about 15 seconds without traffic.
+    /// Returns whether there is a connection to each server and no breaker is open, so that
+    /// decisions are sent to the store. A server that refuses all decisions, for example because it
+    /// is a replica or full, is unhealthy after the
+    /// [second](crate::RedisBuilder::breaker_threshold) of them, and healthy when it would decide
+    /// again. An idle connection that has ended counts as none immediately; one that ended without
+    /// a word, when the next decision finds that nothing arrives, or after about 15 seconds without
+    /// traffic.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.shared.link.is_healthy()
+        self.shared.links.is_healthy()
     }
 
     /// Returns the value that the store holds for one key of a policy, and the decision of a peek.
@@ -139,8 +140,8 @@ impl Backend for RedisBackend {
     }
 
     fn now(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Timestamp> {
-        if !self.shared.link.is_cluster() {
-            return self.shared.now(0);
+        if let Some(slot) = self.shared.one_slot {
+            return self.shared.now(slot);
         }
         decide::now(&self.shared, &prepared.ask(&self.shared, calls))
     }

@@ -10,7 +10,8 @@ use crate::backend::RedisBackend;
 use crate::decide::settle::MOST_SETTLEMENTS;
 use crate::keyspace::{Keyspace, Placement};
 use crate::link::connection::{Connector, Single};
-use crate::link::{CONNECT, CORRECTION, Deadlines, Link};
+use crate::link::{CONNECT, CORRECTION, Deadlines};
+use crate::links::Links;
 use crate::observed::Label;
 use crate::shared::{Options, Shared};
 use crate::shortcut::Shortcut;
@@ -135,7 +136,7 @@ impl RedisBuilder {
     ///
     /// The deadline also bounds the queue at the server. At most as many decisions are in flight as
     /// the server processes in a quarter of the deadline; others wait in this process. On a
-    /// cluster, this holds for each sixteenth of the slots, with an eighth of the deadline.
+    /// cluster, this holds for each server.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -145,8 +146,8 @@ impl RedisBuilder {
     /// another attempt begins. From 1 ms to 60 s; defaults to 1 s, or to the
     /// [deadline](Self::deadline) if that is longer.
     ///
-    /// An attempt takes two round trips for one server, five for a cluster, and six for a master
-    /// that Sentinels name. TLS adds one or two for each connection, and a proxy without RESP3
+    /// An attempt takes two round trips for one server, three for the list of a cluster's servers
+    /// (then two for each of them), and six for a master that Sentinels name. TLS adds one or two for each connection, and a proxy without RESP3
     /// doubles them. A decision waits for a connection within its own deadline, however long an
     /// attempt may take.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
@@ -169,8 +170,8 @@ impl RedisBuilder {
     }
 
     /// Sets how many failures in a row open the breaker: the store is then not called until it
-    /// gives a sign of life. At least 1. On a cluster, each sixteenth of the slots has its own
-    /// breaker. Defaults to 5.
+    /// gives a sign of life. At least 1. On a cluster, each server has its own breaker, and the
+    /// failures of one suspend no call to another. Defaults to 5.
     ///
     /// A failure is an error of the connection or the server, or a call that the store does not
     /// answer within the deadline, counted from when the call was sent. A decision that times out
@@ -302,10 +303,10 @@ impl RedisBuilder {
             0,
             60_000,
         )?;
-        let cluster = self.connector.is_cluster();
+        let is_cluster = !self.connector.cluster().is_empty();
         let placement = match self.placement {
             Some(placement) => placement,
-            None if !cluster => Placement::SingleSlot("all".to_owned()),
+            None if !is_cluster => Placement::SingleSlot("all".to_owned()),
             None => {
                 let rule = "on a cluster, choose .single_slot(tag) to decide every set in one \
                     atomic step on one \
@@ -328,12 +329,16 @@ impl RedisBuilder {
             correction: self.correction_deadline.max(self.deadline),
             connect: connect_timeout,
         };
-        let link = Link::new(self.connector, deadlines, self.threshold, self.label);
+        let links = Links::new(self.connector, deadlines, self.threshold, self.label);
         let shared = Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            correction_room: link.room.half(),
             settlements: Semaphore::new(MOST_SETTLEMENTS),
-            link,
+            links,
+            one_slot: if is_cluster {
+                keyspace.one_slot()
+            } else {
+                Some(0)
+            },
             keyspace,
             options: Options {
                 max_batch: self.max_batch,
@@ -395,12 +400,12 @@ mod tests {
             (*max_batch, *queue, slack.as_str(), clock.is_none()),
             (64, 1_024, "10000", true)
         );
-        assert_eq!(shared.link.deadlines.decision, Duration::from_millis(25));
-        assert_eq!(shared.link.deadlines.connect, Duration::from_secs(1));
-        assert_eq!(shared.link.deadlines.correction, Duration::from_secs(1));
+        assert_eq!(shared.links.deadlines.decision, Duration::from_millis(25));
+        assert_eq!(shared.links.deadlines.connect, Duration::from_secs(1));
+        assert_eq!(shared.links.deadlines.correction, Duration::from_secs(1));
         let slow = builder().deadline(Duration::from_secs(9));
         let slow = slow.build().expect("valid options").shared;
-        assert_eq!(slow.link.deadlines.correction, Duration::from_secs(9));
+        assert_eq!(slow.links.deadlines.correction, Duration::from_secs(9));
         let tag = Placement::SingleSlot("all".to_owned());
         let documented = Keyspace::new("throttle", tag, b"throttle", false).expect("a prefix");
         let name = |space: &Keyspace| space.name(&space.policy("p"), &Key::from("ada"));
@@ -420,7 +425,7 @@ mod tests {
             (builder().connect_timeout(short).deadline(long), short),
         ] {
             let link = builder.build().expect("valid options").shared;
-            assert_eq!(link.link.deadlines.connect, expected);
+            assert_eq!(link.links.deadlines.connect, expected);
         }
     }
 

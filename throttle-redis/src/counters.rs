@@ -3,7 +3,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throttle_core::BackendErrorKind;
 
-use crate::breaker::Breaker;
 use crate::observed::{Label, Observed};
 use crate::stats::{COUNTS, Count, Stats};
 
@@ -14,12 +13,11 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// The counters of a backend with these breakers.
-    pub(crate) fn new(label: Label, breakers: &Arc<[Breaker]>) -> Self {
-        Self {
+    pub(crate) fn new(label: Label) -> Arc<Self> {
+        Arc::new(Self {
             counts: Default::default(),
-            observed: Observed::new(label, breakers),
-        }
+            observed: Observed::new(label),
+        })
     }
 
     #[inline]
@@ -48,7 +46,7 @@ mod tests {
 
     #[test]
     fn each_event_is_counted_in_its_own_counter() {
-        let counters = Counters::new(Label::default(), &Arc::from([]));
+        let counters = Counters::new(Label::default());
         assert_eq!(counters.read(), Stats::default());
         let count: [&dyn Fn(); 11] = [
             &|| counters.count(Count::Decided),

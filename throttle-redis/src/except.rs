@@ -12,7 +12,7 @@ use crate::decide::call::time_word;
 use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Reply};
-use crate::link::script_call::ScriptCall;
+use crate::links::script_call::ScriptCall;
 use crate::pages::{Pages, STEP, on_keys};
 use crate::script;
 use crate::shared::Shared;
@@ -26,7 +26,7 @@ pub(crate) async fn except(
     exception: Option<&Exception>,
 ) -> Result<(), CallError> {
     let over = exception.map(Exception::to_wire).unwrap_or_default();
-    let within = shared.link.deadlines.decision;
+    let within = shared.links.deadlines.decision;
     change(shared, set, policy, key, &[over], within)
         .await
         .map(drop)
@@ -47,7 +47,7 @@ pub(crate) async fn strike(
         policy,
         key,
         &[&[Vec::new()][..], &numbers].concat(),
-        shared.link.deadlines.correction,
+        shared.links.deadlines.correction,
     )
     .await
 }
@@ -92,7 +92,7 @@ async fn change(
     // What was refused until then may be admitted afterwards, or the reverse.
     let _forgetting = shared.shortcut.forgetting(|| vec![&name]);
     match call
-        .run(&shared.link, Instant::now() + within)
+        .run(&shared.links, Instant::now() + within)
         .await?
         .as_slice()
     {
@@ -116,8 +116,7 @@ pub(crate) async fn exceptions(
     policy: &str,
     most: usize,
 ) -> Result<Vec<ExceptedKey>, CallError> {
-    let live = shared.link.live(Instant::now() + STEP).await?;
-    let mut pages = Pages::of(shared, &live, shared.keyspace.pattern_of(policy)).await?;
+    let mut pages = Pages::of(shared, shared.keyspace.pattern_of(policy)).await?;
     // A page may name a key that an earlier one has named.
     let mut found = BTreeMap::new();
     while found.len() < most
@@ -132,7 +131,7 @@ pub(crate) async fn exceptions(
                 .fold(list, |list, name| list.arg(name))
                 .arg(time_word(shared, None))
         };
-        for reply in on_keys(shared, &live, &names, Instant::now() + STEP, list).await? {
+        for reply in on_keys(shared, &names, Instant::now() + STEP, list).await? {
             let parts = reply
                 .into_array()
                 .unwrap_or_default()

@@ -76,19 +76,18 @@ pub(crate) async fn inspect(
     let set = PolicySet::new(policy.clone())
         .map_err(|_| CallError::Malformed("a policy is always a set"))?;
     let set = RedisSet::new(shared, set);
-    let until = Instant::now() + shared.link.deadlines.decision;
+    let until = Instant::now() + shared.links.deadlines.decision;
     let ask = set.ask(shared, &[Call::peek(key.clone())]);
     let part = ask_in_one_slot(shared, &set, &ask, until).await?;
     let decision = answer(&ask, &part)?;
     let Some(name) = ask.names.first() else {
         return Err(CallError::Malformed("a key has a name"));
     };
-    let until = Instant::now() + shared.link.deadlines.decision;
-    let live = shared.link.live(until).await?;
+    let until = Instant::now() + shared.links.deadlines.decision;
     let ask_for = async |word| {
         let names = slice::from_ref(name);
         let command = |names: &[Vec<u8>]| Command::new(word).arg(&names[0]);
-        on_keys(shared, &live, names, until, command).await
+        on_keys(shared, names, until, command).await
     };
     let value = ask_for("GET").await?.pop().and_then(Reply::into_bytes);
     let expires = match ask_for("PTTL").await?.pop() {
@@ -120,8 +119,8 @@ mod tests {
     use throttle_core::{FixedWindow, Rate};
 
     use super::*;
+    use crate::RedisBackend;
     use crate::link::tests::by_hand::ByHand;
-    use crate::{RedisBackend, Route};
 
     #[tokio::test(start_paused = true)]
     async fn an_inspection_asks_the_server_of_the_key_and_shows_what_it_holds() {
@@ -181,10 +180,6 @@ mod tests {
             ] {
                 let sent = store.next().await;
                 assert_eq!(sent.words(), [word, "throttle{tada}p:"]);
-                assert_eq!(
-                    sent.command.route(),
-                    &Route::Slot(crate::link::hash_slot::of(b"{tada}"))
-                );
                 sent.answer(Ok(answer)).await;
             }
             let inspected = inspecting.await.expect("no panic").expect("an inspection");

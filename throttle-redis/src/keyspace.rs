@@ -11,6 +11,8 @@ use sha1_smol::Sha1;
 use siphasher::sip128::SipHasher24;
 use throttle_core::{ConfigError, Key, KeyPart};
 
+use crate::links::hash_slot;
+
 /// Which slot of a cluster a key is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
@@ -67,6 +69,14 @@ impl Keyspace {
 
     pub(crate) fn is_single_slot(&self) -> bool {
         matches!(self.placement, Placement::SingleSlot(_))
+    }
+
+    /// The slot of all keys of a cluster, if they are in one.
+    pub(crate) fn one_slot(&self) -> Option<u16> {
+        match &self.placement {
+            Placement::SingleSlot(tag) => Some(hash_slot::of(tag.as_bytes())),
+            Placement::PerKeySlot => None,
+        }
     }
 
     /// The parts that all names of a policy's keys share.

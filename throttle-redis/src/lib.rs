@@ -202,6 +202,7 @@ mod except;
 mod inspect;
 mod keyspace;
 mod link;
+mod links;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg_attr(not(feature = "metrics"), path = "unobserved.rs")]
@@ -227,6 +228,6 @@ pub use link::connection::Sentinel;
 #[cfg(feature = "tls")]
 pub use link::connection::Tls;
 pub use link::connection::{
-    Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, Single,
+    Address, Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Single,
 };
 pub use stats::Stats;

@@ -1,12 +1,13 @@
 //! Goes through the store's keys, a page at a time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::link::Link;
 use crate::link::call_error::CallError;
-use crate::link::connection::{Command, Reply, Route};
-use crate::link::live_connection::LiveConnection;
+use crate::link::connection::{Command, Reply};
 use crate::shared::Shared;
 
 /// A step of going through all keys may take longer than a decision.
@@ -14,34 +15,19 @@ pub(crate) const STEP: Duration = Duration::from_secs(1);
 /// Keys looked at in one step.
 pub(crate) const COUNT: &str = "500";
 
-/// Redirections followed for one command.
-const REDIRECTIONS: u32 = 4;
-
 /// The names that match a pattern, on each primary.
-pub(crate) struct Pages<'a> {
-    live: &'a LiveConnection,
+pub(crate) struct Pages {
     pattern: String,
     /// Those that are left, the current one last.
-    primaries: Vec<Route>,
+    primaries: Vec<Arc<Link>>,
     cursor: Vec<u8>,
 }
 
-impl<'a> Pages<'a> {
-    pub(crate) async fn of(
-        shared: &Shared,
-        live: &'a LiveConnection,
-        pattern: String,
-    ) -> Result<Self, CallError> {
-        let mut primaries = match shared.link.is_cluster() {
-            true => live
-                .ask_for_slots(Route::Any, Instant::now() + STEP)
-                .await?
-                .routes(),
-            false => vec![Route::Any],
-        };
+impl Pages {
+    pub(crate) async fn of(shared: &Shared, pattern: String) -> Result<Self, CallError> {
+        let mut primaries = shared.links.all().await?;
         primaries.reverse();
         Ok(Self {
-            live,
             pattern,
             primaries,
             cursor: b"0".to_vec(),
@@ -59,10 +45,8 @@ impl<'a> Pages<'a> {
             .arg(&self.pattern)
             .arg("COUNT")
             .arg(COUNT);
-        let reply = self
-            .live
-            .call(scan.to(primary.clone()), Instant::now() + STEP)
-            .await?;
+        let until = Instant::now() + STEP;
+        let reply = primary.live(until).await?.call(scan, until).await?;
         let (next, names) =
             scanned(reply).ok_or(CallError::Malformed("SCAN answered something else"))?;
         if next == b"0" {
@@ -88,33 +72,16 @@ fn scanned(reply: Reply) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
 /// Runs a command on some keys, on as many together as there can be. Returns the replies.
 pub(crate) async fn on_keys(
     shared: &Shared,
-    live: &LiveConnection,
     names: &[Vec<u8>],
     until: Instant,
     command: impl Fn(&[Vec<u8>]) -> Command,
 ) -> Result<Vec<Reply>, CallError> {
     // Keys of a cluster can be named together only where they share a slot.
-    let at_once = if shared.link.is_cluster() && !shared.keyspace.is_single_slot() {
-        1
-    } else {
-        500
-    };
+    let most = if shared.one_slot.is_some() { 500 } else { 1 };
     let mut replies = Vec::new();
-    for names in names.chunks(at_once) {
-        let (mut route, mut redirections) = (Route::Slot(shared.slot(&names[0])), 0);
-        loop {
-            match live.call(command(names).to(route.clone()), until).await {
-                Ok(reply) => {
-                    replies.push(reply);
-                    break;
-                }
-                Err(CallError::Fault(fault)) if redirections < REDIRECTIONS => {
-                    route = fault.redirection().ok_or(CallError::Fault(fault))?;
-                }
-                Err(error) => return Err(error),
-            }
-            redirections += 1;
-        }
+    for names in names.chunks(most) {
+        let slot = shared.slot(&names[0]);
+        replies.push(shared.links.call(slot, command(names), until).await?);
     }
     Ok(replies)
 }

@@ -1,25 +1,23 @@
 //! What all clones of a backend share.
 
-use std::sync::Arc;
-
 use throttle_core::Timestamp;
 use tokio::sync::Semaphore;
 
 use crate::keyspace::Keyspace;
-use crate::link::in_flight_limit::InFlightLimit;
-use crate::link::{Link, hash_slot};
+use crate::links::{Links, hash_slot};
 use crate::shortcut::Shortcut;
 
 pub(crate) struct Shared {
     /// Distinguishes the backends of a process: a set that one backend has prepared is invalid for
     /// another.
     pub(crate) id: u64,
-    pub(crate) link: Arc<Link>,
+    pub(crate) links: Links,
     pub(crate) keyspace: Keyspace,
+    /// The slot that counts as that of every key: on a single server, or if a tag keeps all keys in
+    /// one slot of a cluster. `None` if keys are spread over a cluster.
+    pub(crate) one_slot: Option<u16>,
     pub(crate) options: Options,
     pub(crate) shortcut: Shortcut,
-    /// The part of the room at the servers that settlements may take.
-    pub(crate) correction_room: InFlightLimit,
     pub(crate) settlements: Semaphore,
 }
 
@@ -42,16 +40,12 @@ impl Shared {
 
     /// The present instant of the clock that decides about keys of a slot, if it is known.
     pub(crate) fn now(&self, slot: u16) -> Option<Timestamp> {
-        self.time().or_else(|| self.link.clock(slot).now())
+        self.time().or_else(|| self.links.of(slot).clock.now())
     }
 
-    /// The hash slot of a name; without a cluster, all names are in one slot.
+    /// The hash slot of a name.
     #[inline]
     pub(crate) fn slot(&self, name: &[u8]) -> u16 {
-        if self.link.is_cluster() {
-            hash_slot::of(name)
-        } else {
-            0
-        }
+        self.one_slot.unwrap_or_else(|| hash_slot::of(name))
     }
 }

@@ -14,13 +14,17 @@ pub(crate) struct Label {}
 pub(crate) struct Observed;
 
 impl Observed {
-    pub(crate) fn new(_: Label, _: &Arc<[Breaker]>) -> Self {
+    pub(crate) fn new(_: Label) -> Self {
         Self
     }
 
     pub(crate) fn count(&self, _: Count) {}
 
     pub(crate) fn failed(&self, _: BackendErrorKind) {}
+
+    pub(crate) fn breaker_begins(&self, _: &Arc<Breaker>) {}
+
+    pub(crate) fn breaker_ends(&self, _: &Arc<Breaker>) {}
 
     pub(crate) fn breaker_changed(&self) {}
 

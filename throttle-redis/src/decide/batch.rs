@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::call;
+use crate::link::Link;
 use crate::link::call_error::CallError;
 use crate::link::in_flight_limit::Held;
 use crate::link::sent_command::LateAnswer;
@@ -121,7 +122,7 @@ impl Batcher {
             _ if claim.take() => Err(CallError::Expired),
             // The request was dropped, and its charge is given back when it is known.
             Err(_) if is_correction() => {
-                match timeout(shared.link.deadlines.correction, answered).await {
+                match timeout(shared.links.deadlines.correction, answered).await {
                     Ok(Ok(answer)) => answer,
                     _ => Err(CallError::Late),
                 }
@@ -137,7 +138,7 @@ impl Batcher {
         until: Instant,
     ) -> Result<Enqueued, CallError> {
         // The gauge is code of a recorder, and must not run under a lock.
-        let _waiting = shared.link.counters.observed.waiting();
+        let _waiting = shared.links.counters.observed.waiting();
         let mut waiting = self.0.lock();
         if !waiting.may_start(1) || waiting.starting.is_some() {
             waiting.give_up_stalled();
@@ -381,7 +382,13 @@ impl LateCall {
 async fn send(shared: &Arc<Shared>, mut jobs: Vec<Job>) -> Option<LateCall> {
     jobs.retain(Job::is_due);
     let last = jobs.iter().map(|job| job.until).max()?;
-    match room_for(shared, &jobs, last).await {
+    let first = &jobs[0].ask;
+    let link = shared.links.found(first.slot, first.name(), last).await;
+    let room = match &link {
+        Ok(link) => room_for(link, &jobs, last).await,
+        Err(error) => Err(error.clone()),
+    };
+    match room {
         Ok(_room) => {
             jobs.retain(|job| job.is_due() && job.claim.take());
             let (asks, answers): (Vec<_>, Vec<_>) =
@@ -422,17 +429,17 @@ fn fail(answers: impl IntoIterator<Item = Answer>, error: &CallError) {
 
 /// Waits for a connection and for room at the server.
 async fn room_for<'a>(
-    shared: &'a Shared,
+    link: &'a Arc<Link>,
     jobs: &[Job],
     last: Instant,
 ) -> Result<Held<'a>, CallError> {
-    let (link, ask) = (&shared.link, &jobs[0].ask);
-    let (slot, work) = (ask.slot, jobs.iter().map(|job| job.work).sum());
     if !link.is_connected() || link.is_silent() {
-        let name = ask.names.first().cloned().unwrap_or_default();
-        link.live_for((slot, &name), Instant::now(), last).await?;
+        let name = jobs[0].ask.name();
+        link.live_for(name, Instant::now(), last).await?;
     }
-    link.room_by(slot, work, last).await
+    let work = jobs.iter().map(|job| job.work).sum();
+    let room = link.room.take_by(work, last).await;
+    room.ok_or(CallError::Expired)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout};
 use crate::link::call_error::CallError;
 use crate::link::connection::Command;
 use crate::link::script::Script;
-use crate::link::script_call::ScriptCall;
 use crate::link::sent_command::LateAnswer;
+use crate::links::script_call::ScriptCall;
 use crate::script::reply::{Part, Parts, split};
 use crate::script::request::{Ask, words};
 use crate::shared::Shared;
@@ -20,10 +20,8 @@ pub(crate) async fn decide_one(
     ask: &Arc<Ask>,
     until: Instant,
 ) -> Result<Part, CallError> {
-    let room = shared
-        .link
-        .room_for_one(&shared.link.room, (ask.slot, ask.work()), until)
-        .await?;
+    let link = shared.links.of(ask.slot);
+    let room = link.room_for_one(&link.room, ask.work(), until).await?;
     let (asks, late) = (std::slice::from_ref(ask), LateAnswer::default());
     let parts = match decide_batch(shared, asks, until, &late).await {
         // The request was dropped, and its charge is given back when it is known.
@@ -52,29 +50,25 @@ pub(crate) async fn decide_batch(
     };
     let (slot, is_divisible) = (first.slot, asks.len() > 1);
     // Calls that left while these decisions waited may have found that the slot is moving.
-    if is_divisible && shared.link.moving.contains(slot) {
+    if is_divisible && shared.links.moving.contains(slot) {
         return Err(CallError::Divided);
     }
-    let mut observed = shared.link.counters.observed.call(asks.len());
-    let (script, name) = (
-        &first.prepared.scripts.decide,
-        first.names.first().map_or(&[][..], Vec::as_slice),
-    );
+    let mut observed = shared.links.counters.observed.call(asks.len());
     let call = ScriptCall {
-        script,
+        script: &first.prepared.scripts.decide,
         slot,
-        name,
+        name: first.name(),
         is_divisible,
         late: Some(late),
         command: || question(shared, asks, first),
     };
-    let reply = observed.see(call.run(&shared.link, until).await)?;
+    let reply = observed.see(call.run(&shared.links, until).await)?;
     let parts = observed.see(parts_of(reply, asks))?;
     if first.as_of.is_none()
         && shared.options.clock.is_none()
         && let Some(part) = parts.first()
     {
-        shared.link.clock(slot).set(part.now);
+        shared.links.of(slot).clock.set(part.now);
     }
     Ok(parts)
 }
@@ -86,7 +80,7 @@ pub(crate) async fn late_parts(
     late: LateAnswer,
 ) -> Result<Parts, CallError> {
     let answer = late.into_inner().ok_or(CallError::Late)?;
-    let answer = timeout(shared.link.deadlines.correction, answer).await;
+    let answer = timeout(shared.links.deadlines.correction, answer).await;
     let reply = answer.ok().and_then(Result::ok).ok_or(CallError::Late)?;
     let reply = reply.map_err(CallError::Fault)?.into_bytes();
     parts_of(reply.ok_or(CallError::Late)?, asks)
@@ -193,6 +187,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_clock_of_a_server_is_known_by_its_replies_to_decisions_as_of_now() {
         let store = ByHand::cluster();
+        store.part(["tada", "tbob"]);
         let backend = RedisBackend::builder(store.clone())
             .per_key_slot()
             .readable_keys()
@@ -201,13 +196,6 @@ mod tests {
         store.connect(Ok(())).await;
         let set = set(&backend);
         let [ada, bob] = ["ada", "bob"].map(|key| [Call::from(Key::from(key))]);
-        let range = |calls: &[Call]| {
-            backend
-                .shared
-                .link
-                .range(set.ask(&backend.shared, calls).slot)
-        };
-        assert!(range(&ada) != range(&bob) && range(&ada) != 0 && range(&bob) != 0);
         let as_of = tokio::spawn(backend.decide_as_of(&set, &ada, Timestamp::EPOCH));
         store.next().await.admit().await;
         assert!(as_of.await.expect("no panic").is_ok());

@@ -21,16 +21,14 @@ use super::one_slot::ask_in_one_slot;
 use super::set::RedisSet;
 use super::settle;
 use crate::link::call_error::CallError;
-use crate::link::hash_slot;
 use crate::script::reply::{Part, answer, only_state};
 use crate::script::request::Ask;
 use crate::shared::Shared;
 
 /// Whether the keys of a request are in several slots.
 pub(crate) fn is_needed(shared: &Shared, ask: &Ask) -> bool {
-    shared.link.is_cluster()
-        && !shared.keyspace.is_single_slot()
-        && ask.names.iter().any(|name| hash_slot::of(name) != ask.slot)
+    let mut names = ask.names.iter();
+    shared.one_slot.is_none() && names.any(|name| shared.slot(name) != ask.slot)
 }
 
 /// Runs in a task of its own, so that the reservations are given back even if the request drops its
@@ -60,7 +58,7 @@ async fn reserve(
     set: Arc<RedisSet>,
     ask: Arc<Ask>,
 ) -> Result<Decision, CallError> {
-    let until = Instant::now() + shared.link.deadlines.decision;
+    let until = Instant::now() + shared.links.deadlines.decision;
     let singles = set.singles(&shared);
     let mut asking = JoinSet::new();
     for (policy, call) in ask
@@ -227,6 +225,7 @@ mod tests {
     /// A connected cluster, and a set of policies that must all admit.
     async fn fixture<const N: usize>(names: [&str; N]) -> (ByHand, RedisBackend, Arc<RedisSet>) {
         let store = ByHand::cluster();
+        store.part(["tada", "tbob"]);
         let builder = RedisBackend::builder(store.clone())
             .per_key_slot()
             .readable_keys();
@@ -307,16 +306,14 @@ mod tests {
             first,
             second,
         } = reserving().await;
-        let (names, link) = (first.keys(), &backend.shared.link);
-        let range = link.range(hash_slot::of(names[0].as_bytes()));
-        assert_ne!(
-            range,
-            link.range(hash_slot::of(second.keys()[0].as_bytes()))
-        );
+        let names = first.keys();
+        assert_ne!(first.host, second.host);
         first.admit().await;
+        let slot = backend.shared.slot(names[0].as_bytes());
+        let link = backend.shared.links.of(slot);
         let room = link
             .room
-            .take_now(range, u32::MAX)
+            .take_now(u32::MAX)
             .expect("nothing is under way at that server");
         second.answer(refused()).await;
         assert!(

@@ -7,6 +7,7 @@ mod cross_slot;
 pub(crate) mod one_slot;
 pub(crate) mod set;
 pub(crate) mod settle;
+mod shares;
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub(crate) async fn decide(
         return Ok(Decision::not_limited(ask.calls.len()));
     }
     if let Some(refusal) = shared.shortcut.at_once(ask, || shared.time()) {
-        shared.link.counters.count(Count::Denied);
+        shared.links.counters.count(Count::Denied);
         return Ok(refusal);
     }
     let decided = if cross_slot::is_needed(shared, ask) {
@@ -40,11 +41,11 @@ pub(crate) async fn decide(
             shared,
             set,
             ask,
-            Instant::now() + shared.link.deadlines.decision,
+            Instant::now() + shared.links.deadlines.decision,
         )
         .await
     };
-    let counters = &shared.link.counters;
+    let counters = &shared.links.counters;
     match &decided {
         Ok(_) => counters.count(Count::Decided),
         Err(error) => {

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::call;
 use super::set::RedisSet;
+use crate::link::Link;
 use crate::link::call_error::CallError;
 use crate::script::reply::{Part, answer};
 use crate::script::request::{Ask, Tiers};
@@ -32,45 +33,45 @@ pub(crate) async fn ask_in_one_slot(
     ask: &Arc<Ask>,
     until: Instant,
 ) -> Result<Part, CallError> {
-    let _permission = shared.link.permission(ask.slot)?;
-    // All decisions in one call are made as of one instant, and by the same parameters.
-    let tiers = ask
-        .tiers()
-        .filter(|_| ask.as_of.is_none() && shared.options.max_batch > 1);
+    let link = shared.links.of(ask.slot);
+    let _permission = link.permission()?;
+    // All decisions in one call are made as of one instant, and by the same parameters. The keys of
+    // a slot that moves may be at two servers.
+    let may_share = ask.as_of.is_none()
+        && shared.options.max_batch > 1
+        && !shared.links.moving.contains(ask.slot);
+    let tiers = ask.tiers().filter(|_| may_share);
+    let is_first = |tiers: &Tiers| tiers.iter().all(|tier| *tier == 0);
     match tiers {
-        Some(tiers) if !shared.link.is_cluster() => match tiers.iter().all(|tier| *tier == 0) {
-            true => set.batcher.ask(shared, ask, until).await,
-            // Boxed, as below: unboxed, it would make every decision's future as large.
-            false => Box::pin(set.batchers.ask(shared, ask, tiers, until)).await,
-        },
-        tiers => {
-            let _place = set
-                .waiting
-                .try_acquire()
-                .map_err(|_| CallError::Saturated)?;
-            let _room = shared
-                .link
-                .room_for_one(&set.room, (ask.slot, ask.work()), until)
-                .await?;
-            match tiers {
-                // A call reaches keys of one slot only.
-                Some(tiers) => Box::pin(ask_with_its_slot(shared, set, ask, tiers, until)).await,
-                None => Box::pin(call::decide_one(shared, ask, until)).await,
+        Some(tiers) if shared.one_slot.is_some() => {
+            let answer = match is_first(&tiers) {
+                true => set.batcher.ask(shared, ask, until).await,
+                // Boxed, as below: unboxed, it would make every decision's future as large.
+                false => Box::pin(set.batchers.ask(shared, ask, tiers, until)).await,
+            };
+            match answer {
+                Err(CallError::Divided) => Box::pin(call::decide_one(shared, ask, until)).await,
+                answer => answer,
             }
         }
+        tiers => Box::pin(ask_with_a_share(shared, set, ask, (&link, tiers), until)).await,
     }
 }
 
-/// Asks in one call with other decisions about the slot, or by itself while the slot moves to
-/// another server.
-async fn ask_with_its_slot(
+/// Asks in a call of its own, or with other decisions about its slot, in the share that a set may
+/// take of the room at the server.
+async fn ask_with_a_share(
     shared: &Arc<Shared>,
     set: &RedisSet,
     ask: &Arc<Ask>,
-    tiers: Tiers,
+    (link, tiers): (&Arc<Link>, Option<Tiers>),
     until: Instant,
 ) -> Result<Part, CallError> {
-    if !shared.link.moving.contains(ask.slot) {
+    let share = set.shares.of(link, shared.options.queue);
+    let place = share.waiting.try_acquire();
+    let _place = place.map_err(|_| CallError::Saturated)?;
+    let _room = link.room_for_one(&share.room, ask.work(), until).await?;
+    if let Some(tiers) = tiers {
         match set.batchers.ask(shared, ask, tiers, until).await {
             Err(CallError::Divided) => {}
             answered => return answered,
@@ -116,8 +117,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_decision_at_a_time_tries_a_store_that_gave_a_sign_of_life() {
         let (store, backend, set) = fixture().await;
-        backend.shared.link.learn(
-            0,
+        backend.shared.links.of(0).learn(
             b"",
             None,
             Err(&CallError::Fault(fault(FaultKind::Other))),
@@ -158,7 +158,7 @@ mod tests {
                 }));
             }
             turns().await;
-            let deadline = backend.shared.link.deadlines.decision;
+            let deadline = backend.shared.links.deadlines.decision;
             tokio::time::sleep(deadline + Duration::from_millis(7)).await;
             let waiting = deciding.iter().filter(|one| !one.is_finished()).count();
             assert_eq!(waiting > 0, waits, "{waiting}");
@@ -231,18 +231,12 @@ mod tests {
                 (BackendErrorKind::Saturated, true)
             );
         };
-        let room = set
-            .room
-            .take_now(0, u32::MAX)
-            .expect("nothing is under way");
+        let share = set.shares.of(&backend.shared.links.of(0), 9);
+        let room = share.room.take_now(u32::MAX).expect("nothing is under way");
         is_saturated(backend.decide_as_of(&set, &call(), Timestamp::EPOCH).await);
         drop(room);
-        let _room = backend
-            .shared
-            .link
-            .room
-            .take_now(0, u32::MAX)
-            .expect("nothing is under way");
+        let link = backend.shared.links.of(0);
+        let _room = link.room.take_now(u32::MAX).expect("nothing is under way");
         is_saturated(backend.decide_as_of(&set, &call(), Timestamp::EPOCH).await);
         is_saturated(backend.decide(&set, &call()).await);
         assert_eq!(backend.stats().calls, 0);

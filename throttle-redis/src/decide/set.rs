@@ -4,12 +4,11 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Policy, PolicySet, Timestamp};
-use tokio::sync::Semaphore;
 
 use super::batch::Batcher;
 use super::batchers::Batchers;
+use super::shares::Shares;
 use crate::keyspace::PolicyNames;
-use crate::link::in_flight_limit::InFlightLimit;
 use crate::once_per_minute::OncePerMinute;
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
@@ -38,10 +37,8 @@ pub struct RedisSet {
     pub(crate) batcher: Batcher,
     /// Batches requests in other tiers, and all requests on a cluster.
     pub(crate) batchers: Batchers,
-    /// Places for decisions that are not batched, or batched by slot.
-    pub(crate) waiting: Semaphore,
-    /// The work of those that are under way.
-    pub(crate) room: InFlightLimit,
+    /// For decisions that are not batched, or batched by slot.
+    pub(crate) shares: Shares,
     /// Each policy as a set of its own, for keys that are in different slots.
     singles: OnceLock<Vec<Arc<RedisSet>>>,
 }
@@ -59,8 +56,7 @@ impl RedisSet {
             undecided: OncePerMinute::default(),
             batcher: Batcher::default(),
             batchers: Batchers::default(),
-            waiting: Semaphore::new(shared.options.queue),
-            room: shared.link.room_of_set(),
+            shares: Shares::default(),
             singles: OnceLock::new(),
         }
     }
@@ -167,11 +163,12 @@ mod tests {
             .build()
             .expect("valid options");
         let set = prepare(&backend, limit("p", 5)).expect("a set");
-        assert_eq!(set.waiting.available_permits(), 7);
-        let permits =
-            |room: &InFlightLimit| room.take_now(0, u32::MAX).map(|held| held.num_permits());
+        let link = backend.shared.links.of(0);
+        let share = set.shares.of(&link, backend.shared.options.queue);
+        assert_eq!(share.waiting.available_permits(), 7);
+        let permits = |room: &InFlightLimit| room.take_now(u32::MAX).map(|held| held.num_permits());
         assert_eq!(
-            (permits(&backend.shared.link.room), permits(&set.room)),
+            (permits(&link.room), permits(&share.room)),
             (Some(6_250), Some(3_125))
         );
     }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::call::head;
 use super::set::RedisSet;
 use crate::link::call_error::CallError;
-use crate::link::script_call::ScriptCall;
+use crate::links::script_call::ScriptCall;
 use crate::script::prepared::Prepared;
 use crate::script::request::MOST;
 use crate::script::server_work;
@@ -29,7 +29,7 @@ pub(crate) async fn settle(
         Err(_) => Err(CallError::Saturated),
     };
     if settled.is_err() {
-        shared.link.counters.count(Count::SettlingFailed);
+        shared.links.counters.count(Count::SettlingFailed);
     }
     settled
 }
@@ -41,7 +41,7 @@ async fn settle_by_slot(
 ) -> Result<(), CallError> {
     let prepared = &*set.prepared;
     let named = |item| name_of(shared, set, item);
-    if shared.keyspace.is_single_slot() || !shared.link.is_cluster() {
+    if shared.one_slot.is_some() {
         let items: Vec<_> = receipt
             .items()
             .iter()
@@ -81,26 +81,27 @@ async fn settle_in_one_slot(
         return Ok(());
     };
     let slot = shared.slot(first);
-    let _permission = shared.link.permission(slot)?;
+    let link = shared.links.of(slot);
+    let _permission = link.permission()?;
     // A settlement is not given up because many others wait: the units that it gives back would be
     // lost. Its deadline begins when it is sent.
     let work = items.iter().filter_map(|(_, item)| {
         let own = server_work::of_one(item.parameters(prepared.set.policies().get(item.policy())?));
         Some(own.max(*prepared.work.get(item.policy())?))
     });
-    let (range, work) = (shared.link.range(slot), work.sum());
+    let work = work.sum();
     // Half of the room is left to decisions.
-    let share = shared.correction_room.take(range, work).await;
-    let room = shared.link.room.take(range, work).await;
+    let share = link.correction_room.take(work).await;
+    let room = link.room.take(work).await;
     let now = Instant::now();
     let mut settling = Box::pin(settle_by(
         shared,
         prepared,
         items,
         slot,
-        now + shared.link.deadlines.correction,
+        now + shared.links.deadlines.correction,
     ));
-    if let Ok(settled) = timeout_at(now + shared.link.deadlines.decision, &mut settling).await {
+    if let Ok(settled) = timeout_at(now + shared.links.deadlines.decision, &mut settling).await {
         return settled;
     }
     // Decisions do not wait for an answer that is late.
@@ -144,7 +145,7 @@ async fn settle_by(
     };
     // A request that was refused before the settlement may be admitted after it.
     let _forgetting = shared.shortcut.forgetting(|| names().collect());
-    match call.run(&shared.link, until).await?.as_slice() {
+    match call.run(&shared.links, until).await?.as_slice() {
         b"A" => Ok(()),
         b"W" => Err(CallError::Malformed(
             "a key holds something that is no state of a limit",
@@ -277,8 +278,7 @@ mod tests {
             .build()
             .expect("valid options");
         let set = prepared(&store, &backend).await;
-        backend.shared.link.learn(
-            0,
+        backend.shared.links.of(0).learn(
             b"",
             None,
             Err(&CallError::Fault(fault(FaultKind::Other))),
@@ -304,15 +304,14 @@ mod tests {
             .build()
             .expect("valid options");
         let set = prepared(&store, &backend).await;
-        let room = backend
-            .shared
-            .link
+        let link = backend.shared.links.of(0);
+        let room = link
             .room
-            .take_now(0, u32::MAX)
+            .take_now(u32::MAX)
             .expect("nothing else is under way");
         let settling = tokio::spawn(backend.settle(&set, receipt()));
         turns().await;
-        tokio::time::advance(10 * backend.shared.link.deadlines.decision).await;
+        tokio::time::advance(10 * backend.shared.links.deadlines.decision).await;
         assert!(store.is_idle().await, "there is no room");
         drop(room);
         store
@@ -338,11 +337,11 @@ mod tests {
             turns().await;
         }
         let work: u32 = set.prepared.work.iter().sum();
-        let room = &backend.shared.link.room;
+        let room = &backend.shared.links.of(0).room;
         let all =
-            u32::try_from(backend.shared.link.deadlines.decision.as_micros() / 4).expect("few");
-        assert!(room.take_now(0, all / 2 + work).is_none(), "some are sent");
-        assert!(room.take_now(0, all / 2).is_some());
+            u32::try_from(backend.shared.links.deadlines.decision.as_micros() / 4).expect("few");
+        assert!(room.take_now(all / 2 + work).is_none(), "some are sent");
+        assert!(room.take_now(all / 2).is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -434,7 +433,7 @@ mod tests {
             let set = prepared(&store, &backend).await;
             let settling = tokio::spawn(backend.settle(&set, receipt()));
             for fails in faults {
-                store.next().await.answer(Err(fault(fails))).await;
+                store.later().await.answer(Err(fault(fails))).await;
             }
             assert_eq!(
                 settling
@@ -463,13 +462,13 @@ mod tests {
                 .build()
                 .expect("valid options");
             let set = prepared(&store, &backend).await;
-            let room = &backend.shared.link.room;
+            let room = &backend.shared.links.of(0).room;
             let all = room
-                .take_now(0, u32::MAX)
+                .take_now(u32::MAX)
                 .expect("nothing is under way")
                 .num_permits();
             let _held = room
-                .take_now(0, u32::try_from(all).expect("few") - free)
+                .take_now(u32::try_from(all).expect("few") - free)
                 .expect("nothing is under way");
             let settling = tokio::spawn(backend.settle(&set, receipt()));
             assert_eq!(!store.is_idle().await, is_sent, "room for {free} of {work}");

@@ -42,6 +42,13 @@ impl CallError {
         }
     }
 
+    pub(crate) fn fault_kind(&self) -> Option<&FaultKind> {
+        match self {
+            Self::Fault(fault) => Some(fault.kind()),
+            _ => None,
+        }
+    }
+
     /// Whether it is certain that nothing was charged.
     pub(crate) fn is_uncharged(&self) -> bool {
         match self {
@@ -115,6 +122,7 @@ impl CallError {
                 FaultKind::NotSent
                 | FaultKind::Lost
                 | FaultKind::NotNow
+                | FaultKind::SlotNotNow
                 | FaultKind::ReadOnly
                 | FaultKind::Moved(_)
                 | FaultKind::Ask(_) => BackendErrorKind::Unavailable,

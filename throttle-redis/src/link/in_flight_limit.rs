@@ -5,10 +5,9 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-/// Bounds the work under way in each range of slots. Calls that wait for room get it in their order
-/// of arrival.
+/// Bounds the work under way. Calls that wait for room get it in their order of arrival.
 pub(crate) struct InFlightLimit {
-    ranges: Vec<Semaphore>,
+    free: Semaphore,
     most: u32,
 }
 
@@ -16,26 +15,23 @@ pub(crate) struct InFlightLimit {
 pub(crate) type Held<'a> = SemaphorePermit<'a>;
 
 impl InFlightLimit {
-    /// A limit of `most` of a server's time in each range.
-    pub(crate) fn new(ranges: usize, most: Duration) -> Self {
+    /// A limit of `most` of a server's time.
+    pub(crate) fn new(most: Duration) -> Self {
         let most = u32::try_from(most.as_micros()).unwrap_or(u32::MAX).max(1);
         Self {
-            ranges: (0..ranges).map(|_| Semaphore::new(most as usize)).collect(),
+            free: Semaphore::new(most as usize),
             most,
         }
     }
 
     /// Returns a limit of half the size.
     pub(crate) fn half(&self) -> Self {
-        Self::new(
-            self.ranges.len(),
-            Duration::from_micros(u64::from(self.most / 2)),
-        )
+        Self::new(Duration::from_micros(u64::from(self.most / 2)))
     }
 
     /// Waits for room. Work that needs more than the whole limit takes all of it.
-    pub(crate) async fn take(&self, range: usize, work: u32) -> Held<'_> {
-        self.ranges[range]
+    pub(crate) async fn take(&self, work: u32) -> Held<'_> {
+        self.free
             .acquire_many(work.min(self.most))
             .await
             .expect("it is never closed")
@@ -43,26 +39,17 @@ impl InFlightLimit {
 
     /// Takes room if there is enough now.
     #[inline]
-    pub(crate) fn take_now(&self, range: usize, work: u32) -> Option<Held<'_>> {
-        self.ranges[range]
-            .try_acquire_many(work.min(self.most))
-            .ok()
+    pub(crate) fn take_now(&self, work: u32) -> Option<Held<'_>> {
+        self.free.try_acquire_many(work.min(self.most)).ok()
     }
 
     /// Takes room if there is enough before `until`.
     #[inline]
-    pub(crate) async fn take_by(
-        &self,
-        range: usize,
-        work: u32,
-        until: Instant,
-    ) -> Option<Held<'_>> {
-        match self.take_now(range, work) {
+    pub(crate) async fn take_by(&self, work: u32, until: Instant) -> Option<Held<'_>> {
+        match self.take_now(work) {
             Some(held) => Some(held),
             // Boxed because it is rare: every call's future would have room for it.
-            None => Box::pin(timeout_at(until, self.take(range, work)))
-                .await
-                .ok(),
+            None => Box::pin(timeout_at(until, self.take(work))).await.ok(),
         }
     }
 }
@@ -73,36 +60,30 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_that_needs_more_than_there_is_takes_all_of_it() {
-        let room = InFlightLimit::new(2, Duration::from_micros(100));
+        let room = InFlightLimit::new(Duration::from_micros(100));
         let later = || Instant::now() + Duration::from_secs(1);
         let all = room
-            .take_by(0, 1_000, later())
+            .take_by(1_000, later())
             .await
             .expect("all of it is there");
-        assert!(room.take_now(0, 1).is_none(), "nothing is left of it");
-        assert!(
-            room.take_now(1, 100).is_some(),
-            "the other range has room of its own"
-        );
+        assert!(room.take_now(1).is_none(), "nothing is left of it");
         let began = Instant::now();
         assert!(
-            room.take_by(0, 1_000, later()).await.is_none(),
+            room.take_by(1_000, later()).await.is_none(),
             "nobody gives any back in time"
         );
         assert_eq!(began.elapsed(), Duration::from_secs(1));
         drop(all);
-        assert!(room.take(0, 1_000).await.num_permits() == 100);
+        assert!(room.take(1_000).await.num_permits() == 100);
     }
 
     #[test]
-    fn half_of_the_room_is_half_of_each_range() {
-        let half = InFlightLimit::new(1, Duration::from_micros(101)).half();
-        let _held = half.take_now(0, 49).expect("there are 50");
-        assert!(half.take_now(0, 2).is_none() && half.take_now(0, 1).is_some());
+    fn half_of_the_room_is_half_of_its_size() {
+        let half = InFlightLimit::new(Duration::from_micros(101)).half();
+        let _held = half.take_now(49).expect("there are 50");
+        assert!(half.take_now(2).is_none() && half.take_now(1).is_some());
         assert!(
-            InFlightLimit::new(1, Duration::ZERO)
-                .take_now(0, 1)
-                .is_some(),
+            InFlightLimit::new(Duration::ZERO).take_now(1).is_some(),
             "one thing at a time always has room"
         );
     }

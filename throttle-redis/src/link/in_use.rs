@@ -89,11 +89,11 @@ impl Link {
     #[inline]
     pub(crate) async fn live_for(
         self: &Arc<Self>,
-        (slot, name): (u16, &[u8]),
+        name: &[u8],
         now: Instant,
         until: Instant,
     ) -> Result<Arc<LiveConnection>, CallError> {
-        if self.is_in_use(self.range(slot), now)
+        if self.is_in_use(now)
             && let Some(live) = self.current.load_full()
         {
             return Ok(live);
@@ -101,31 +101,28 @@ impl Link {
         // Boxed because it is rare: every call's future would have room for it.
         let live = Box::pin(self.live(until)).await;
         if let Err(error) = &live {
-            self.learn(slot, name, None, Err(error));
+            self.learn(name, None, Err(error));
         }
         live
     }
 
     /// Whether a command was answered a moment ago.
     #[inline]
-    fn is_in_use(&self, range: usize, now: Instant) -> bool {
-        let answered = Duration::from_micros(self.answered[range].load(Ordering::Relaxed));
+    fn is_in_use(&self, now: Instant) -> bool {
+        let answered = Duration::from_micros(self.answered.load(Ordering::Relaxed));
         self.began + answered + IDLE > now
     }
 
-    /// Returns the connection that replaces one on which a command could not be sent, or what came
-    /// of that.
-    pub(crate) async fn next_after<T>(
+    /// Returns the connection that replaces one on which a command could not be sent, if there is
+    /// one in time.
+    pub(crate) async fn next_after(
         self: &Arc<Self>,
         live: &LiveConnection,
-        not_sent: T,
         until: Instant,
-    ) -> Result<Arc<LiveConnection>, T> {
+    ) -> Option<Arc<LiveConnection>> {
         self.drop_connection(live);
-        match self.live(until).await {
-            Ok(next) if next.generation != live.generation => Ok(next),
-            _ => Err(not_sent),
-        }
+        let next = self.live(until).await.ok()?;
+        (next.generation != live.generation).then_some(next)
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -140,7 +137,7 @@ impl Link {
     /// How long a silent connection has been replaced for.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         let since = self.silent_since.load(Ordering::Acquire);
-        let is_silent = since > 0 && self.answered[0].load(Ordering::Relaxed) <= since;
+        let is_silent = since > 0 && self.answered.load(Ordering::Relaxed) <= since;
         is_silent.then(|| Duration::from_micros(self.micros().saturating_sub(since)))
     }
 
@@ -163,13 +160,7 @@ impl Link {
             }
             // Requests that wait for a connection do not wait on for one that ends as soon as it is
             // open.
-            let answered = Duration::from_micros(
-                self.answered
-                    .iter()
-                    .map(|at| at.load(Ordering::Relaxed))
-                    .max()
-                    .unwrap_or(0),
-            );
+            let answered = Duration::from_micros(self.answered.load(Ordering::Relaxed));
             if opened.elapsed() < AT_ONCE && self.began + answered <= opened {
                 self.attempts.send_modify(|attempts| {
                     attempts.failed += 1;

@@ -3,8 +3,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::call_error::CallError;
-use super::connection::slot_map::SlotMap;
-use super::connection::{Command, Connection, Reply, Route};
+use super::connection::{Command, Connection, Reply};
 use super::sent_command::SentCommand;
 
 /// A connection in use.
@@ -15,7 +14,7 @@ pub(crate) struct LiveConnection {
 }
 
 impl LiveConnection {
-    pub(super) fn new(connection: Box<dyn Connection>, generation: u64) -> Self {
+    pub(crate) fn new(connection: Box<dyn Connection>, generation: u64) -> Self {
         Self {
             connection,
             generation,
@@ -33,20 +32,6 @@ impl LiveConnection {
             Ok(Err(fault)) => Err(CallError::Fault(fault)),
             Err(_) => Err(CallError::Late),
         }
-    }
-
-    /// Asks a server of a cluster which server has which slots.
-    pub(crate) async fn ask_for_slots(
-        &self,
-        server: Route,
-        until: Instant,
-    ) -> Result<SlotMap, CallError> {
-        let reply = self
-            .call(Command::new("CLUSTER").arg("SLOTS").to(server), until)
-            .await?;
-        SlotMap::read(reply, "").ok_or(CallError::Malformed(
-            "CLUSTER SLOTS answered something else",
-        ))
     }
 
     /// Calls `notify` when the connection ends.

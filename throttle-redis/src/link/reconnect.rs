@@ -4,22 +4,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::Link;
 use super::call_error::CallError;
-use super::connection::{Command, Fault, FaultKind, Route};
+use super::connection::{Command, Fault, FaultKind, Reply};
 use super::live_connection::LiveConnection;
 use super::script::Script;
-use super::{Link, Suspect};
-use crate::breaker::Breaker;
 use crate::stats::Count;
 
 /// A connection younger than this is not replaced for lack of a sign of life.
 const YOUNG: Duration = Duration::from_millis(500);
-
-/// Redirections followed for a sign of life.
-const SIGN_REDIRECTIONS: u32 = 2;
 
 impl Link {
     /// Starts the task that reconnects, if the link is broken and no task is running.
@@ -47,7 +42,7 @@ impl Link {
     }
 
     fn is_broken(&self) -> bool {
-        self.needs_connection() || self.breakers.iter().any(Breaker::is_open)
+        self.needs_connection() || self.breaker.is_open()
     }
 
     /// Whether there is no connection, or nothing arrives on it.
@@ -94,10 +89,12 @@ impl Link {
         self.silent_since.store(0, Ordering::Release);
         if was_silent {
             self.renewed.store(self.micros(), Ordering::Relaxed);
-            self.breakers.iter().for_each(Breaker::excuse_late);
+            self.breaker.excuse_late();
             self.counters.observed.breaker_changed();
         }
-        self.counters.count(Count::Connected);
+        if self.is_entry {
+            self.counters.count(Count::Connected);
+        }
         self.attempts.send_modify(|attempts| attempts.why = None);
         let (link, generation, opened) = (Arc::downgrade(self), live.generation, Instant::now());
         live.on_end(move || {
@@ -107,72 +104,47 @@ impl Link {
         });
     }
 
-    /// Asks for a sign of life for each open breaker. Returns whether another connection would
-    /// change nothing: each server gave one, or has no memory or no permission for decisions.
-    async fn probe(self: &Arc<Self>) -> bool {
+    /// Asks for a sign of life if the breaker is open. Returns whether another connection would
+    /// change nothing: the server gave one, or has no memory or no permission for decisions.
+    async fn probe(&self) -> bool {
         let Some(live) = self.current.load_full() else {
             return false;
         };
-        let mut asking = JoinSet::new();
-        for range in (0..self.breakers.len()).filter(|range| self.breakers[*range].is_open()) {
-            let (link, live) = (Arc::clone(self), Arc::clone(&live));
-            asking.spawn(async move {
-                match link.sign_of_life(&live, range).await {
-                    Ok(()) => {
-                        link.breakers[range].half_open();
-                        link.counters.observed.breaker_changed();
-                        true
-                    }
-                    Err(CallError::Fault(fault)) => {
-                        matches!(fault.kind(), FaultKind::OutOfMemory | FaultKind::Refused)
-                    }
-                    Err(_) => false,
-                }
-            });
+        if !self.breaker.is_open() {
+            return true;
         }
-        let mut all = true;
-        while let Some(keeps) = asking.join_next().await {
-            all &= keeps.unwrap_or(false);
+        match self.sign_of_life(&live).await {
+            Err(CallError::Fault(fault)) if !self.is_answered_by(&fault) => {
+                matches!(fault.kind(), FaultKind::OutOfMemory | FaultKind::Refused)
+            }
+            Ok(_) | Err(CallError::Fault(_)) => {
+                self.breaker.half_open();
+                self.counters.observed.breaker_changed();
+                true
+            }
+            Err(_) => false,
         }
-        all
     }
 
     /// Runs a script with all that a decision needs: a server that decides nothing, because it is a
     /// replica, is full or denies a command, is no better than one that does not answer.
-    pub(super) async fn sign_of_life(
-        &self,
-        live: &LiveConnection,
-        range: usize,
-    ) -> Result<(), CallError> {
+    async fn sign_of_life(&self, live: &LiveConnection) -> Result<Reply, CallError> {
         static SCRIPT: LazyLock<Script> =
             LazyLock::new(|| Script::new(include_str!("../lua/sign_of_life.lua").to_owned()));
-        let Suspect { slot, mut name } = self.suspects[range].lock().clone();
+        let mut name = self.suspect.lock().clone();
         // The slot and the rights are those of the key. No name of a key has a space.
         name.push(b' ');
-        let (until, mut route) = (Instant::now() + self.deadlines.decision, Route::Slot(slot));
-        let (mut redirections, mut is_missing) = (0, false);
-        loop {
-            let call = Command::new("EVALSHA").arg(SCRIPT.sha());
-            let mut call = call.arg("1").arg(&name).to(route.clone());
-            if is_missing {
-                call = call.with_source(SCRIPT.source());
+        let until = Instant::now() + self.deadlines.decision;
+        let call = Command::new("EVALSHA")
+            .arg(SCRIPT.sha())
+            .arg("1")
+            .arg(&name);
+        let whole = call.with_source(SCRIPT.source());
+        match live.call(call, until).await {
+            Err(CallError::Fault(fault)) if *fault.kind() == FaultKind::NoScript => {
+                live.call(whole, until).await
             }
-            let fault = match live.call(call, until).await {
-                Ok(_) => return Ok(()),
-                Err(CallError::Fault(fault)) => fault,
-                Err(error) => return Err(error),
-            };
-            if *fault.kind() == FaultKind::NoScript && !is_missing {
-                is_missing = true;
-            } else if let Some(redirection) = fault.redirection()
-                && redirections < SIGN_REDIRECTIONS
-            {
-                redirections += 1;
-                // Each server has scripts of its own.
-                (route, is_missing) = (redirection, false);
-            } else {
-                return Err(CallError::Fault(fault));
-            }
+            answer => answer,
         }
     }
 }
@@ -202,9 +174,8 @@ async fn reconnect(link: Weak<Link>, number: u64) {
         link.pauses.lock().begin();
         let stale = connected_at.is_none_or(|at| at.elapsed() > YOUNG);
         // A connection without a sign of life is replaced: its server may have gone silent, or
-        // another may have taken its place. The connection of a cluster is also one to servers that
-        // answer.
-        if link.needs_connection() || (!link.probe().await && stale && !link.is_cluster()) {
+        // another may have taken its place.
+        if link.needs_connection() || (!link.probe().await && stale) {
             if !link.goes_on(number) {
                 return;
             }

@@ -23,16 +23,34 @@ const STEP: Duration = Duration::from_secs(1);
 
 /// The pauses between attempts. They outlive the task: a server that gives signs of life but fails
 /// every decision would otherwise be tried at each of them.
-#[derive(Debug, Default)]
-pub(super) struct Pauses {
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    shortest: Duration,
+    longest: Duration,
     pause: Duration,
     /// When the last attempt began, and when the next one may begin.
     last: Option<(Instant, Instant)>,
 }
 
+impl Default for Pauses {
+    fn default() -> Self {
+        Self::new(PAUSE, LONGEST_PAUSE)
+    }
+}
+
 impl Pauses {
+    /// Pauses that grow up to a length below [`CALM`].
+    pub(crate) fn new(shortest: Duration, longest: Duration) -> Self {
+        Self {
+            shortest,
+            longest,
+            pause: shortest,
+            last: None,
+        }
+    }
+
     /// How long to wait before the next attempt.
-    pub(super) fn wait(&self) -> Duration {
+    pub(crate) fn wait(&self) -> Duration {
         self.last.map_or(Duration::ZERO, |(_, next)| {
             next.saturating_duration_since(Instant::now())
         })
@@ -46,15 +64,15 @@ impl Pauses {
     }
 
     /// Notes that an attempt begins. Pauses grow until no attempt was needed for a while.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         let now = Instant::now();
         let recently = self
             .last
             .is_some_and(|(last, _)| now.saturating_duration_since(last) < CALM);
         self.pause = if recently {
-            (self.pause * 2).min(LONGEST_PAUSE)
+            (self.pause * 2).min(self.longest)
         } else {
-            PAUSE
+            self.shortest
         };
         self.last = Some((now, now + jittered(self.pause)));
     }
@@ -63,9 +81,12 @@ impl Pauses {
 /// Half of a pause to all of it, so that processes that lost the store together do not come back
 /// together.
 fn jittered(pause: Duration) -> Duration {
+    pause * (512 + random() as u32 % 512) / 1024
+}
+
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
-    let share = RandomState::new().hash_one(0_u8) % 512;
-    pause * (512 + share as u32) / 1024
+    RandomState::new().hash_one(0_u8)
 }
 
 /// The task that reconnects. Its runtime may be shut down, or stand still, at any point. Then a

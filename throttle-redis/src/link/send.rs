@@ -19,31 +19,14 @@ impl Link {
     pub(crate) async fn room_for_one<'a>(
         &self,
         room: &'a InFlightLimit,
-        (slot, work): (u16, u32),
+        work: u32,
         until: Instant,
     ) -> Result<Held<'a>, CallError> {
-        let range = self.range(slot);
-        if let Some(held) = room.take_now(range, work) {
+        if let Some(held) = room.take_now(work) {
             return Ok(held);
         }
         let _waiting = self.counters.observed.waiting();
-        room.take_by(range, work, until)
-            .await
-            .ok_or(CallError::Expired)
-    }
-
-    /// Waits for room at the server of a slot until `until`.
-    #[inline]
-    pub(crate) async fn room_by(
-        &self,
-        slot: u16,
-        work: u32,
-        until: Instant,
-    ) -> Result<Held<'_>, CallError> {
-        self.room
-            .take_by(self.range(slot), work, until)
-            .await
-            .ok_or(CallError::Expired)
+        room.take_by(work, until).await.ok_or(CallError::Expired)
     }
 
     /// Sends a command about a key at `now`, and waits for the answer until `until`. The store has
@@ -54,7 +37,7 @@ impl Link {
     pub(crate) fn send<'a>(
         self: &'a Arc<Self>,
         live: &'a Arc<LiveConnection>,
-        (slot, name): (u16, &'a [u8]),
+        name: &'a [u8],
         command: Command,
         now: Instant,
         until: Instant,
@@ -65,7 +48,7 @@ impl Link {
             let mut underway = sent.ok_or(CallError::TooLate)?;
             match underway.answer_by(until).await {
                 Some(answer) => {
-                    self.note_answer(self.range(slot));
+                    self.answered.store(self.micros(), Ordering::Relaxed);
                     answer.map_err(CallError::Fault)
                 }
                 None => {
@@ -78,14 +61,10 @@ impl Link {
                         (underway, answer) = underway.forward(patience);
                         *late.lock() = Some(answer);
                     }
-                    self.watch(underway, live, (slot, name));
+                    self.watch(underway, live, name);
                     Err(CallError::Late)
                 }
             }
         }
-    }
-
-    fn note_answer(&self, range: usize) {
-        self.answered[range].store(self.micros(), Ordering::Relaxed);
     }
 }

@@ -39,11 +39,11 @@ struct Reporting {
 }
 
 impl Observed {
-    pub(crate) fn new(label: Label, breakers: &Arc<[Breaker]>) -> Self {
+    pub(crate) fn new(label: Label) -> Self {
         let Some(backend) = label.0 else {
             return Self(None);
         };
-        let breakers = Arc::new(BreakerStates::new(Arc::clone(breakers)));
+        let breakers = Arc::<BreakerStates>::default();
         let states = Arc::clone(&breakers);
         let handles = Registered::new(move || {
             let handles = Handles::register(&backend);
@@ -75,6 +75,25 @@ impl Observed {
         }
     }
 
+    /// Shows one more breaker.
+    pub(crate) fn breaker_begins(&self, breaker: &Arc<Breaker>) {
+        if let Some(reporting) = &self.0 {
+            reporting.breakers.add(breaker);
+        }
+        self.breaker_changed();
+    }
+
+    /// Shows a breaker no longer.
+    pub(crate) fn breaker_ends(&self, breaker: &Arc<Breaker>) {
+        if let Some(reporting) = &self.0 {
+            reporting.breakers.remove(breaker);
+            // A backend that has shown nothing must not register its series now.
+            if reporting.breakers.are_shown() {
+                self.breaker_changed();
+            }
+        }
+    }
+
     /// Call this after a breaker has changed its state.
     pub(crate) fn breaker_changed(&self) {
         if let (Some(reporting), Some(handles)) = (&self.0, self.handles()) {
@@ -98,18 +117,6 @@ impl Observed {
         let gauge = self.handles().map(|handles| handles.waiting.clone());
         gauge.iter().for_each(|gauge| gauge.increment(1));
         WaitingDecision(gauge)
-    }
-}
-
-impl Drop for Reporting {
-    /// Nothing is left of this backend in the gauges that count breakers.
-    fn drop(&mut self) {
-        // A backend that has shown nothing must not register its series now.
-        if self.breakers.are_shown()
-            && let Some(handles) = self.handles.get()
-        {
-            self.breakers.hide(&handles.breakers);
-        }
     }
 }
 

@@ -11,14 +11,14 @@ use throttle_core::{Backend, Gcra, Key, Policy, PolicySet, PolicyTree, Rate, Tim
 
 use super::*;
 use crate::decide::set::RedisSet;
-use crate::link::Link;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Fault, FaultKind};
 use crate::link::tests::by_hand::{ByHand, fault, turns};
+use crate::links::Links;
 use crate::{RedisBackend, RedisBuilder};
 
-fn link(store: &ByHand) -> Arc<Link> {
-    Link::new(
+fn links(store: &ByHand) -> Links {
+    Links::new(
         Box::new(store.clone()),
         Duration::from_millis(100).into(),
         1,
@@ -51,16 +51,20 @@ async fn connected(
     (backend, set)
 }
 
+/// Each of two servers has one, and so has the link that finds them.
 #[tokio::test(start_paused = true)]
 async fn each_breaker_of_a_cluster_is_in_one_state() {
     let recorded = Recorded::default();
     let _here = recorded.install();
     let store = ByHand::cluster();
-    let link = link(&store);
-    assert_eq!(breakers(&recorded), [16, 0, 0]);
+    store.divide([(0, 99, "one"), (100, 16_383, "two")]);
+    let links = links(&store);
+    assert_eq!(breakers(&recorded), [1, 0, 0]);
+    store.connect(Ok(())).await;
+    assert_eq!(breakers(&recorded), [3, 0, 0]);
     for (slot, open) in [(0, 1), (16_383, 2), (16_382, 2)] {
-        link.learn(slot, b"key", None, Err(&lost()));
-        assert_eq!(breakers(&recorded), [16 - open, 0, open], "slot {slot}");
+        links.of(slot).learn(b"key", None, Err(&lost()));
+        assert_eq!(breakers(&recorded), [3 - open, 0, open], "slot {slot}");
     }
     assert_eq!(recorded.value("api", "breaker_openings_total"), 2);
 }
@@ -69,16 +73,17 @@ async fn each_breaker_of_a_cluster_is_in_one_state() {
 async fn the_first_value_of_a_late_recorder_is_the_present_state() {
     let recorded = Recorded::default();
     let store = ByHand::cluster();
-    let link = link(&store);
-    link.learn(0, b"key", None, Err(&lost()));
+    let links = links(&store);
+    store.connect(Ok(())).await;
+    links.of(0).learn(b"key", None, Err(&lost()));
     let _here = recorded.install();
     assert!(recorded.series().is_empty());
-    link.counters.count(crate::stats::Count::Decided);
+    links.counters.count(crate::stats::Count::Decided);
     assert_eq!(
         recorded.of("api"),
         expected([
             ("decisions_total", 1),
-            ("breakers closed", 15),
+            ("breakers closed", 1),
             ("breakers open", 1)
         ])
     );
@@ -87,16 +92,16 @@ async fn the_first_value_of_a_late_recorder_is_the_present_state() {
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_is_dropped_leaves_no_breaker_behind() {
     let recorded = Recorded::default();
-    let store = ByHand::cluster();
-    let never_seen = link(&store);
+    let store = ByHand::default();
+    let never_seen = links(&store);
     let _here = recorded.install();
     drop(never_seen);
     assert!(
         recorded.series().is_empty(),
         "it does not register its series to take them away"
     );
-    let seen = link(&store);
-    assert_eq!(breakers(&recorded), [16, 0, 0]);
+    let seen = links(&store);
+    assert_eq!(breakers(&recorded), [1, 0, 0]);
     drop(seen);
     assert_eq!(breakers(&recorded), [0, 0, 0]);
 }
@@ -104,7 +109,7 @@ async fn a_backend_that_is_dropped_leaves_no_breaker_behind() {
 #[test]
 fn decision_that_waited_before_the_recorder_leaves_the_gauge_alone() {
     let recorded = Recorded::default();
-    let observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
+    let observed = Observed::new(Label::new("api".to_owned()));
     let early = observed.waiting();
     let _here = recorded.install();
     let late = observed.waiting();
@@ -130,12 +135,14 @@ async fn a_decision_without_room_at_the_server_waits_until_it_is_sent() {
         )
         .await;
         let waiting = || recorded.value("api", "waiting_decisions");
-        for room in [&backend.shared.link.room, &set.room] {
+        let link = backend.shared.links.of(0);
+        let share = set.shares.of(&link, 9);
+        for room in [&link.room, &share.room] {
             // A batch has no share of its own.
-            if max_batch > 1 && as_of.is_none() && std::ptr::eq(room, &set.room) {
+            if max_batch > 1 && as_of.is_none() && std::ptr::eq(room, &share.room) {
                 continue;
             }
-            let all = room.take_now(0, u32::MAX).expect("nothing is under way");
+            let all = room.take_now(u32::MAX).expect("nothing is under way");
             let calls = [Call::from(Key::from("ada"))];
             let deciding = tokio::spawn(match as_of {
                 Some(at) => backend.decide_as_of(&set, &calls, at),
@@ -160,7 +167,7 @@ async fn a_decision_without_room_at_the_server_waits_until_it_is_sent() {
 fn every_way_in_which_a_call_ends_has_its_own_result() {
     let recorded = Recorded::default();
     let _here = recorded.install();
-    let observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
+    let observed = Observed::new(Label::new("api".to_owned()));
     let fault = |kind| CallError::Fault(Fault::new(kind, "by hand"));
     let ends = [
         (Ok(()), "ok"),

@@ -37,6 +37,11 @@ impl Ask {
         })
     }
 
+    /// The name of one of the keys.
+    pub(crate) fn name(&self) -> &[u8] {
+        self.names.first().map_or(&[], Vec::as_slice)
+    }
+
     /// What the decision costs the server, in microseconds.
     pub(crate) fn work(&self) -> u32 {
         let asked = self

@@ -10,8 +10,8 @@ use tokio::time::advance;
 use super::*;
 use crate::RedisBackend;
 use crate::decide::set::RedisSet;
-use crate::link::connection::{FaultKind, Route};
-use crate::link::tests::by_hand::{ByHand, Sent, fault};
+use crate::link::connection::FaultKind;
+use crate::link::tests::by_hand::{self, ByHand, Sent, fault};
 
 /// Decisions of a slot that start calls of their own before further ones wait.
 const ALONE: usize = 6;
@@ -81,14 +81,6 @@ impl Fixture {
         assert_eq!(sent.keys(), vec![name(key); together]);
         (begun, sent)
     }
-
-    fn slot(&self, key: &str) -> Route {
-        Route::Slot(
-            self.set
-                .ask(&self.backend.shared, &[Call::from(Key::from(key))])
-                .slot,
-        )
-    }
 }
 
 fn name(key: &str) -> String {
@@ -123,7 +115,6 @@ async fn a_call_carries_decisions_of_one_slot() {
             .find(|key| sent.keys().contains(&name(key)))
             .expect("a key that was asked about");
         assert_eq!(sent.keys(), vec![name(key); sent.keys().len()]);
-        assert_eq!(sent.command.route(), &fixture.slot(key));
         calls += 1;
         sent.admit().await;
     }
@@ -147,7 +138,7 @@ async fn decisions_wait_for_no_call_about_another_slot() {
 async fn decisions_of_a_call_that_did_not_run_are_asked_about_one_by_one() {
     let address = Some(("b".to_owned(), 1));
     for kind in [
-        FaultKind::NotNow,
+        FaultKind::SlotNotNow,
         FaultKind::Ask(address),
         FaultKind::Ask(None),
     ] {
@@ -156,8 +147,8 @@ async fn decisions_of_a_call_that_did_not_run_are_asked_about_one_by_one() {
         together.answer(Err(fault(kind.clone()))).await;
         for sent in fixture.sent(4).await {
             assert_eq!(
-                (sent.keys(), sent.command.route()),
-                (vec![name("ada")], &fixture.slot("ada")),
+                (sent.keys(), sent.host.as_str()),
+                (vec![name("ada")], by_hand::HOME),
                 "{kind:?}"
             );
             sent.admit().await;
@@ -197,7 +188,7 @@ async fn a_decision_that_was_given_up_is_not_asked_about_by_itself() {
     let fixture = Fixture::connected().await;
     let (mut begun, together) = fixture.one_call("ada", 4).await;
     begun.remove(ALONE).abort();
-    together.answer(Err(fault(FaultKind::NotNow))).await;
+    together.answer(Err(fault(FaultKind::SlotNotNow))).await;
     for sent in fixture.sent(3).await {
         sent.admit().await;
     }
@@ -208,9 +199,9 @@ async fn a_decision_that_was_given_up_is_not_asked_about_by_itself() {
 async fn a_decision_asked_about_by_itself_has_the_rest_of_its_own_time() {
     let fixture = Fixture::connected().await;
     let (begun, together) = fixture.one_call("ada", 2).await;
-    let time = fixture.backend.shared.link.deadlines.decision;
+    let time = fixture.backend.shared.links.deadlines.decision;
     advance(time / 2).await;
-    together.answer(Err(fault(FaultKind::NotNow))).await;
+    together.answer(Err(fault(FaultKind::SlotNotNow))).await;
     let unanswered = fixture.sent(2).await;
     advance(time / 2 - Duration::from_millis(1)).await;
     assert!(begun[ALONE..].iter().all(|begun| !begun.is_finished()));
@@ -269,12 +260,9 @@ async fn a_decision_beyond_the_bounds_of_its_set_is_saturated() {
         .set
         .ask(&fixture.backend.shared, &[Call::from(Key::from("ada"))])
         .slot;
-    let range = fixture.backend.shared.link.range(slot);
-    let _room = fixture
-        .set
-        .room
-        .take_now(range, u32::MAX)
-        .expect("nothing is under way");
+    let link = fixture.backend.shared.links.of(slot);
+    let share = fixture.set.shares.of(&link, 3);
+    let _room = share.room.take_now(u32::MAX).expect("nothing is under way");
     let refused = fixture
         .begin("ada", 1)
         .remove(0)

@@ -1,32 +1,20 @@
-mod node;
-
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use node::Node;
-use parking_lot::Mutex;
 use redis::{ConnectionAddr, ConnectionInfo};
 use throttle_core::ConfigError;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 
+use super::multiplexed::Multiplexed;
 use super::single::install_crypto_provider;
-use super::slot_map::{Address, SlotMap};
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use super::translate::tcp_settings;
-use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, url};
-
-/// The servers are asked no more often than this which of them has which slots.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+use super::{Address, Connection, Connector, Pending, url};
 
 /// A Redis Cluster: one connection to each server.
 ///
-/// A connection that has ended, or on which nothing arrives, is opened again. When a server
-/// redirects a command or cannot be reached, the others are asked which of them has its slots.
+/// Each server has a health of its own: while one is down, decisions about the keys of the others
+/// go on. Another server is then asked which of them has which slots, and again after pauses that
+/// grow to a second. A redirection moves its slot alone.
 ///
 /// ```
 /// use throttle_redis::{Cluster, RedisBackend};
@@ -104,176 +92,28 @@ impl Cluster {
 }
 
 impl Connector for Cluster {
-    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
-        let servers = self.servers.clone();
-        Box::pin(async move {
-            let cluster = Servers::reach(servers, timeout).await?;
-            Ok(Box::new(Clustered(Arc::new(cluster))) as Box<dyn Connection>)
-        })
+    /// Opens a connection to the first of the servers.
+    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+        Box::pin(Multiplexed::connect(self.servers[0].clone()))
     }
 
     fn address(&self) -> Option<String> {
         Some(url::addresses(&self.servers))
     }
 
-    fn is_cluster(&self) -> bool {
-        true
-    }
-}
-
-struct Clustered(Arc<Servers>);
-
-/// The servers of a cluster.
-struct Servers {
-    /// Those that the URLs name.
-    named: Vec<ConnectionInfo>,
-    nodes: Mutex<HashMap<Address, Node>>,
-    slots: ArcSwap<SlotMap>,
-    /// When the servers were last asked which of them has which slots.
-    asked: Mutex<Instant>,
-    /// How many commands were for any server.
-    in_turn: AtomicUsize,
-    /// How long the connection to a server may take to open.
-    timeout: Duration,
-}
-
-impl Servers {
-    /// Asks for the slots, and opens a connection to each server that has some.
-    async fn reach(named: Vec<ConnectionInfo>, timeout: Duration) -> Result<Self, Fault> {
-        let named_nodes = named.iter().cloned().map(|one| Node::new(one, timeout));
-        let slots = first_answer(named_nodes).await?;
-        let servers = Self {
-            named,
-            nodes: Mutex::default(),
-            slots: ArcSwap::from_pointee(slots),
-            asked: Mutex::new(Instant::now()),
-            in_turn: AtomicUsize::new(0),
-            timeout,
+    fn cluster(&self) -> Vec<Address> {
+        let address = |server: &ConnectionInfo| match server.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host.clone(), *port))
+            }
+            _ => None,
         };
-        let mut opening = JoinSet::new();
-        for address in servers.slots.load().servers() {
-            let node = servers.node(address);
-            opening.spawn(async move { drop(node.opened().await) });
-        }
-        // A server that cannot be reached is tried again with the first command for it, and one
-        // that hangs does not keep the others waiting.
-        let _ = tokio::time::timeout(timeout / 4, opening.join_all()).await;
-        Ok(servers)
+        self.servers.iter().filter_map(address).collect()
     }
 
-    fn of(&self, route: &Route) -> Option<Node> {
-        let slots = self.slots.load();
-        match route {
-            Route::Slot(slot) => slots.server_of(*slot).map(|address| self.node(address)),
-            Route::Address { host, port, .. } => Some(self.node(&(host.clone(), *port))),
-            Route::Any => {
-                let servers = slots.servers();
-                let turn = self.in_turn.fetch_add(1, Ordering::Relaxed);
-                servers
-                    .get(turn % servers.len().max(1))
-                    .map(|address| self.node(address))
-            }
-        }
-    }
-
-    fn node(&self, address: &Address) -> Node {
-        let mut nodes = self.nodes.lock();
-        if let Some(node) = nodes.get(address) {
-            return node.clone();
-        }
-        let node = Node::new(url::at(&self.named[0], address.clone()), self.timeout);
-        nodes.insert(address.clone(), node.clone());
-        node
-    }
-
-    /// Asks all servers which of them has which slots, in a task of its own, unless they were asked
-    /// just now.
-    fn look_for_slots(self: &Arc<Self>) {
-        let (now, mut asked) = (Instant::now(), self.asked.lock());
-        if now < *asked + ASK_AGAIN {
-            return;
-        }
-        *asked = now;
-        let servers = Arc::clone(self);
-        tokio::spawn(async move {
-            let known: Vec<Node> = servers
-                .slots
-                .load()
-                .servers()
-                .into_iter()
-                .map(|one| servers.node(one))
-                .collect();
-            let told = match first_answer(known.into_iter()).await {
-                Err(_) => {
-                    let named = servers.named.iter().cloned();
-                    first_answer(named.map(|one| Node::new(one, servers.timeout))).await
-                }
-                told => told,
-            };
-            let Ok(slots) = told else { return };
-            servers
-                .nodes
-                .lock()
-                .retain(|address, _| slots.servers().contains(&address));
-            servers.slots.store(Arc::new(slots));
-        });
-    }
-}
-
-/// The first server that answers says which server has which slots.
-async fn first_answer(nodes: impl Iterator<Item = Node>) -> Result<SlotMap, Fault> {
-    let mut asking: JoinSet<Result<SlotMap, Fault>> = JoinSet::new();
-    for node in nodes {
-        asking.spawn(async move { node.slots().await });
-    }
-    let mut why = Fault::new(FaultKind::NotSent, "no server of the cluster answers");
-    while let Some(told) = asking.join_next().await {
-        match told {
-            Ok(Ok(slots)) => {
-                // The other servers' answers are still read: a server with an unread answer counts
-                // as silent.
-                asking.detach_all();
-                return Ok(slots);
-            }
-            Ok(Err(fault)) => why = fault,
-            Err(_) => {}
-        }
-    }
-    Err(why)
-}
-
-impl Connection for Clustered {
-    fn call(&self, command: Command) -> Pending<Reply> {
-        let servers = Arc::clone(&self.0);
-        Box::pin(async move {
-            let Some(node) = servers.of(command.route()) else {
-                servers.look_for_slots();
-                return Err(Fault::new(
-                    FaultKind::NotSent,
-                    "no server of the cluster has the slot",
-                ));
-            };
-            // What waits for the answer of a server that hangs may be given up before there is a
-            // fault.
-            if !node.is_open() {
-                servers.look_for_slots();
-            }
-            let answer = node.call(command).await;
-            if let Err(fault) = &answer
-                && matches!(
-                    fault.kind(),
-                    FaultKind::NotSent
-                        | FaultKind::Lost
-                        | FaultKind::ReadOnly
-                        | FaultKind::Moved(_)
-                        // It may have come back after another server has taken its slots over.
-                        | FaultKind::NotNow
-                )
-            {
-                servers.look_for_slots();
-            }
-            answer
-        })
+    fn connect_to(&self, server: &Address, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+        let server = url::at(&self.servers[0], server.clone());
+        Box::pin(Multiplexed::connect(server))
     }
 }
 
@@ -310,7 +150,8 @@ mod tests {
     fn every_server_of_a_cluster_is_named_and_no_password() {
         let cluster = Cluster::new(["redis://:secret@one", "redis://:secret@two:7"]).expect("URLs");
         assert_eq!(cluster.address().as_deref(), Some("one:6379, two:7"));
-        assert!(cluster.is_cluster());
+        let two = [("one".to_owned(), 6379), ("two".to_owned(), 7)];
+        assert_eq!(cluster.cluster(), two);
     }
 
     /// Certificates that nobody can read show that they are used.

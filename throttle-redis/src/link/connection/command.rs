@@ -1,47 +1,22 @@
 use std::fmt;
 
-/// A command, and the server that it is for.
+/// A command.
 ///
 /// ```
-/// use throttle_redis::{Command, Route};
+/// use throttle_redis::Command;
 ///
-/// let command = Command::new("GET").arg("key").to(Route::Slot(7));
+/// let command = Command::new("GET").arg("key");
 /// assert_eq!(command.args().collect::<Vec<_>>(), [b"GET", b"key"]);
-/// assert_eq!(command.route(), &Route::Slot(7));
+/// assert!(!command.is_after_asking());
 /// ```
 #[derive(Clone)]
 pub struct Command {
     words: redis::Cmd,
-    route: Route,
-}
-
-/// Which server of a cluster a command is for.
-///
-/// ```
-/// use throttle_redis::{Command, Route};
-///
-/// assert_eq!(Command::new("PING").route(), &Route::Any);
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Route {
-    /// Any server that accepts writes.
-    Any,
-    /// The primary of a hash slot.
-    Slot(u16),
-    /// The server at an address that a redirection or a list of nodes has named.
-    Address {
-        /// Name or address.
-        host: String,
-        /// TCP port.
-        port: u16,
-        /// Whether the command is to be preceded by `ASKING`, with nothing in between.
-        asking: bool,
-    },
+    after_asking: bool,
 }
 
 impl Command {
-    /// A command of one word, for any server.
+    /// A command of one word.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self::sized(name, 8, 128)
@@ -53,7 +28,7 @@ impl Command {
         words.arg(name);
         Self {
             words,
-            route: Route::Any,
+            after_asking: false,
         }
     }
 
@@ -64,16 +39,18 @@ impl Command {
         self
     }
 
-    /// Sets the server that the command is for.
+    /// Sets whether the command is sent after `ASKING`.
     #[must_use]
-    pub fn to(mut self, route: Route) -> Self {
-        self.route = route;
+    pub(crate) fn after_asking(mut self, after_asking: bool) -> Self {
+        self.after_asking = after_asking;
         self
     }
 
     /// The same call of a script, with the script's text in place of its digest.
     pub(crate) fn with_source(&self, source: &str) -> Self {
-        let eval = Self::new("EVAL").arg(source).to(self.route.clone());
+        let eval = Self::new("EVAL")
+            .arg(source)
+            .after_asking(self.after_asking);
         self.args().skip(2).fold(eval, Self::arg)
     }
 
@@ -94,10 +71,11 @@ impl Command {
         })
     }
 
-    /// The server that the command is for.
+    /// Whether `ASKING` is sent before the command, with nothing in between: its slot is moving to
+    /// the server.
     #[must_use]
-    pub const fn route(&self) -> &Route {
-        &self.route
+    pub const fn is_after_asking(&self) -> bool {
+        self.after_asking
     }
 
     pub(super) fn words(&self) -> &redis::Cmd {
@@ -113,7 +91,7 @@ impl fmt::Debug for Command {
         shown
             .field("name", &name)
             .field("words", &self.args().count())
-            .field("route", &self.route)
+            .field("after_asking", &self.after_asking)
             .finish()
     }
 }
@@ -124,15 +102,10 @@ mod tests {
 
     #[test]
     fn a_command_shows_its_name_and_no_other_word() {
-        let shown = format!(
-            "{:?}",
-            Command::new("GET")
-                .arg("throttle{all}p:tada")
-                .to(Route::Slot(7))
-        );
+        let shown = format!("{:?}", Command::new("GET").arg("throttle{all}p:tada"));
         assert_eq!(
             shown,
-            r#"Command { name: Some("GET"), words: 2, route: Slot(7) }"#
+            r#"Command { name: Some("GET"), words: 2, after_asking: false }"#
         );
     }
 
@@ -146,25 +119,7 @@ mod tests {
             command.args().collect::<Vec<_>>(),
             [&b"EVALSHA"[..], b"sha", b"12", b"a\xff", b""]
         );
-        assert_eq!(command.route(), &Route::Any);
-        let asking = Route::Address {
-            host: "host".to_owned(),
-            port: 1,
-            asking: true,
-        };
-        assert_eq!(
-            command
-                .clone()
-                .to(Route::Slot(1))
-                .to(asking.clone())
-                .route(),
-            &asking
-        );
-        assert!(
-            command
-                .words()
-                .args_iter()
-                .eq(command.clone().to(asking).words().args_iter())
-        );
+        let asking = command.clone().after_asking(true);
+        assert!(asking.is_after_asking() && asking.args().eq(command.args()));
     }
 }

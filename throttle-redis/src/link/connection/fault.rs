@@ -1,8 +1,6 @@
 use std::error::Error;
 use std::fmt;
 
-use super::Route;
-
 /// Why a command has no answer.
 ///
 /// ```
@@ -38,9 +36,12 @@ pub enum FaultKind {
     Moved(Option<(String, u16)>),
     /// The slot is being migrated to another server. The command did not run.
     Ask(Option<(String, u16)>),
-    /// The server cannot run the command for the moment: it is loading its data or migrating the
-    /// slot, or its cluster has no primary for the slot. The command did not run.
+    /// The server cannot run the command for the moment: it is loading its data or running a script,
+    /// or its cluster is down. The command did not run.
     NotNow,
+    /// The server cannot run the command for the moment because of its slot alone: the slot's keys
+    /// are on both sides of a migration, or no server has the slot. The command did not run.
+    SlotNotNow,
     /// The server is a replica. The command did not run, or its script wrote nothing.
     ReadOnly,
     /// The server is out of memory and refuses to write. The command did not run, or its script
@@ -79,15 +80,12 @@ impl Fault {
         Self { message, ..self }
     }
 
-    /// The server to which the command is redirected.
-    pub(crate) fn redirection(&self) -> Option<Route> {
-        let (address, asking) = match &self.kind {
-            FaultKind::Moved(address) => (address, false),
-            FaultKind::Ask(address) => (address, true),
-            _ => return None,
-        };
-        let (host, port) = address.clone()?;
-        Some(Route::Address { host, port, asking })
+    /// Whether the slot is elsewhere, or moving, or nowhere.
+    pub(crate) const fn is_about_a_slot(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::Moved(_) | FaultKind::Ask(_) | FaultKind::SlotNotNow
+        )
     }
 
     /// Whether the server is healthy: it would run the command elsewhere or later, or it ran the
@@ -95,12 +93,8 @@ impl Fault {
     pub(crate) const fn is_a_sign_of_life(&self) -> bool {
         matches!(
             self.kind,
-            FaultKind::NoScript
-                | FaultKind::Moved(_)
-                | FaultKind::Ask(_)
-                | FaultKind::NotNow
-                | FaultKind::Script
-        )
+            FaultKind::NoScript | FaultKind::NotNow | FaultKind::Script
+        ) || self.is_about_a_slot()
     }
 
     /// Whether the server answered that it does not do what a decision needs, whatever the key.
@@ -141,7 +135,7 @@ mod tests {
     fn a_server_that_would_run_the_command_elsewhere_or_later_is_alive() {
         use FaultKind::{
             Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused,
-            Script,
+            Script, SlotNotNow,
         };
 
         for (kind, alive) in [
@@ -149,6 +143,7 @@ mod tests {
             (Moved(None), true),
             (Ask(None), true),
             (NotNow, true),
+            (SlotNotNow, true),
             (Script, true),
             (NotSent, false),
             (Lost, false),
@@ -162,31 +157,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_slot_that_is_being_migrated_is_asked_for_with_asking() {
-        let address = || Some(("host".to_owned(), 7));
-        let to = |asking| {
-            Some(Route::Address {
-                host: "host".to_owned(),
-                port: 7,
-                asking,
-            })
-        };
-        assert_eq!(fault(FaultKind::Moved(address())).redirection(), to(false));
-        assert_eq!(fault(FaultKind::Ask(address())).redirection(), to(true));
-        for kind in [
-            FaultKind::Moved(None),
-            FaultKind::Ask(None),
-            FaultKind::NotNow,
-        ] {
-            assert_eq!(fault(kind).redirection(), None);
-        }
-    }
-
-    #[test]
     fn only_what_was_lost_or_failed_while_it_ran_may_have_run() {
         use FaultKind::{
             Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused,
-            Script,
+            Script, SlotNotNow,
         };
 
         for kind in [
@@ -195,6 +169,7 @@ mod tests {
             Moved(None),
             Ask(None),
             NotNow,
+            SlotNotNow,
             ReadOnly,
             OutOfMemory,
             Refused,

@@ -15,7 +15,6 @@ mod reply;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod single;
-pub(crate) mod slot_map;
 #[cfg(feature = "tls")]
 mod tls;
 mod translate;
@@ -27,7 +26,7 @@ use std::time::Duration;
 
 #[cfg(feature = "cluster")]
 pub use cluster::Cluster;
-pub use command::{Command, Route};
+pub use command::Command;
 pub use fault::{Fault, FaultKind};
 #[cfg(feature = "pool")]
 pub use pool::Pool;
@@ -38,13 +37,16 @@ pub use single::Single;
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 
+/// Name or IP address, and TCP port, of a server.
+pub type Address = (String, u16);
+
 /// A boxed future, as connectors and connections return it.
 pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
 
 /// An open connection that sends commands.
 ///
 /// Many calls run concurrently on one connection, so it multiplexes them, or is a handle to several
-/// connections.
+/// connections to the same server.
 ///
 /// # Contract
 ///
@@ -53,11 +55,10 @@ pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
 /// * A call's future may be dropped at any point. The command may or may not have been sent; no
 ///   other call receives its answer.
 /// * The connection has no timeout below one second, because the backend has its own deadline.
-/// * A connection to a cluster stays in use when one of its servers fails: it finds out by itself
-///   which server has the slots, and opens connections again.
+/// * On a connection to a server of a cluster, some commands are sent [after
+///   `ASKING`](Command::is_after_asking).
 pub trait Connection: Send + Sync + 'static {
-    /// Sends one command to where its [route](Command::route) says; a connection to a single server
-    /// may ignore the route.
+    /// Sends one command.
     fn call(&self, command: Command) -> Pending<Reply>;
 
     /// Calls `notify` when the connection ends, or at once if it has ended. Defaults to never.
@@ -101,7 +102,7 @@ pub trait Connection: Send + Sync + 'static {
 /// }
 ///
 /// assert!(
-///     !Mine.is_cluster() && Mine.address().is_none(),
+///     Mine.cluster().is_empty() && Mine.address().is_none(),
 ///     "the defaults"
 /// );
 /// ```
@@ -111,12 +112,12 @@ pub trait Connection: Send + Sync + 'static {
 /// * A connection that is returned can take commands: the server was reached, and it has accepted
 ///   the credentials.
 /// * The future may be dropped at any point; a half-open connection is closed then.
-/// * [`is_cluster`](Self::is_cluster) and [`address`](Self::address) always return the same.
+/// * [`cluster`](Self::cluster) and [`address`](Self::address) always return the same.
+/// * A connector that wraps another one passes every method on.
 pub trait Connector: Send + Sync + 'static {
     /// Opens a connection within `timeout`, the backend's
     /// [`connect_timeout`](crate::RedisBuilder::connect_timeout). After it the backend drops the
-    /// future. A connection that opens others later, as one to a cluster does, gives each of them
-    /// the same time. A connector that wraps another one passes `timeout` on.
+    /// future. A connector that wraps another one passes `timeout` on.
     fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>>;
 
     /// The address that it connects to, for errors and events. It must not contain credentials.
@@ -125,8 +126,15 @@ pub trait Connector: Send + Sync + 'static {
         None
     }
 
-    /// Whether keys are spread over several servers by their slot. Defaults to false.
-    fn is_cluster(&self) -> bool {
-        false
+    /// The addresses of some servers of a cluster, which are asked for the others. Defaults to
+    /// none: all keys are at one server.
+    fn cluster(&self) -> Vec<Address> {
+        Vec::new()
+    }
+
+    /// Opens a connection to one server of a [cluster](Self::cluster), as [`connect`](Self::connect)
+    /// does; the backend calls no other method to connect to a cluster. Defaults to `connect`.
+    fn connect_to(&self, _server: &Address, timeout: Duration) -> Pending<Box<dyn Connection>> {
+        self.connect(timeout)
     }
 }

@@ -27,7 +27,7 @@ impl Multiplexed {
         }
     }
 
-    #[cfg(any(feature = "cluster", feature = "pool"))]
+    #[cfg(feature = "pool")]
     pub(super) async fn open_within(
         info: ConnectionInfo,
         timeout: std::time::Duration,
@@ -106,27 +106,6 @@ fn refuses_hello(error: &RedisError) -> bool {
             .is_some_and(|code| !OTHER_REFUSALS.contains(&code))
 }
 
-#[cfg(feature = "cluster")]
-impl Multiplexed {
-    /// Sends `ASKING` and a command, with nothing in between.
-    pub(super) async fn ask(&self, command: &Command) -> Result<Reply, Fault> {
-        let mut both = redis::Pipeline::with_capacity(2);
-        both.cmd("ASKING").add_command(command.words().clone());
-        let replies = self
-            .connection
-            .clone()
-            .send_packed_commands(&both, 0, 2)
-            .await
-            .map_err(|error| fault(&error))?;
-        // If `ASKING` was refused, the answer to the command is one more redirection.
-        let mut answer = Reply::Nil;
-        for value in replies {
-            answer = reply(value)?;
-        }
-        Ok(answer)
-    }
-}
-
 /// Whether a connection was open, and has ended.
 fn has_ended(error: &RedisError) -> bool {
     error.is_connection_dropped() && !error.is_connection_refusal()
@@ -139,10 +118,19 @@ impl Connection for Multiplexed {
         }
         let mut connection = self.connection.clone();
         Box::pin(async move {
-            match connection.send_packed_command(command.words()).await {
-                Ok(value) => reply(value),
-                Err(error) => Err(fault(&error)),
+            if !command.is_after_asking() {
+                let answer = connection.send_packed_command(command.words()).await;
+                return answer.map_err(|error| fault(&error)).and_then(reply);
             }
+            let mut both = redis::Pipeline::with_capacity(2);
+            both.cmd("ASKING").add_command(command.words().clone());
+            let replies = connection.send_packed_commands(&both, 0, 2).await;
+            // If `ASKING` was refused, the answer to the command is one more redirection.
+            let mut answer = Reply::Nil;
+            for value in replies.map_err(|error| fault(&error))? {
+                answer = reply(value)?;
+            }
+            Ok(answer)
         })
     }
 

@@ -344,7 +344,7 @@ mod tests {
             (size(&pool), pool.address().as_deref()),
             (5, Some("host:7"))
         );
-        assert!(!pool.is_cluster());
+        assert!(pool.cluster().is_empty());
         let error = Pool::with_tls("redis://host", 5, &Tls::new()).expect_err("not of TLS");
         assert_eq!(error.field(), "TLS certificates");
     }

@@ -98,7 +98,7 @@ mod tests {
         let single = Single::new("redis://user:secret@host:7/3").expect("a URL");
         assert!(is_prompt(&single));
         assert_eq!(single.address().as_deref(), Some("host:7"));
-        assert!(!single.is_cluster());
+        assert!(single.cluster().is_empty());
     }
 
     #[cfg(feature = "tls")]

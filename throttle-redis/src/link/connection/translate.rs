@@ -57,9 +57,14 @@ pub(super) fn fault(error: &RedisError) -> Fault {
         ErrorKind::Server(ServerErrorKind::NoScript) => FaultKind::NoScript,
         ErrorKind::Server(ServerErrorKind::Moved) => FaultKind::Moved(redirection()),
         ErrorKind::Server(ServerErrorKind::Ask) => FaultKind::Ask(redirection()),
+        ErrorKind::Server(ServerErrorKind::TryAgain) => FaultKind::SlotNotNow,
+        ErrorKind::Server(ServerErrorKind::ClusterDown)
+            if error.detail().is_some_and(|why| why.contains("slot")) =>
+        {
+            FaultKind::SlotNotNow
+        }
         ErrorKind::Server(
-            ServerErrorKind::TryAgain
-            | ServerErrorKind::ClusterDown
+            ServerErrorKind::ClusterDown
             | ServerErrorKind::BusyLoading
             | ServerErrorKind::MasterDown,
         ) => FaultKind::NotNow,
@@ -192,8 +197,9 @@ mod tests {
             ("-MOVED 3999 :6381", FaultKind::Moved(None)),
             ("-ASK 3999 [::1]:6381", FaultKind::Ask(address("::1"))),
             ("-ASK 3999 ::1:6381", FaultKind::Ask(address("::1"))),
-            ("-TRYAGAIN Multiple keys", FaultKind::NotNow),
-            ("-CLUSTERDOWN Hash slot not served", FaultKind::NotNow),
+            ("-TRYAGAIN Multiple keys", FaultKind::SlotNotNow),
+            ("-CLUSTERDOWN Hash slot not served", FaultKind::SlotNotNow),
+            ("-CLUSTERDOWN The cluster is down", FaultKind::NotNow),
             ("-LOADING Redis is loading", FaultKind::NotNow),
             ("-MASTERDOWN Link with MASTER is down", FaultKind::NotNow),
             ("-BUSY Redis is busy running a script", FaultKind::NotNow),

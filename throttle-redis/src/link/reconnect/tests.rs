@@ -3,23 +3,16 @@
 use tokio::time::sleep;
 
 use super::*;
-use crate::link::connection::{Reply, Route};
-use crate::link::tests::by_hand::{ByHand, fault, turns};
+use crate::link::connection::Reply;
+use crate::link::tests::by_hand::{self, ByHand, fault, turns};
 use crate::link::{CONNECT, CORRECTION, Deadlines};
 use crate::observed::Label;
 
 const DEADLINE: Duration = Duration::from_millis(100);
 const KEY: &[u8] = b"key";
-/// At the first server of the cluster.
-const SLOT: u16 = 7_000;
 
 fn link(store: &ByHand) -> Arc<Link> {
-    Link::new(
-        Box::new(store.clone()),
-        DEADLINE.into(),
-        1,
-        Label::default(),
-    )
+    by_hand::link(store, DEADLINE.into(), 1, Label::default())
 }
 
 /// A connected link whose store has failed about a key.
@@ -27,71 +20,39 @@ async fn failed(store: &ByHand) -> Arc<Link> {
     let link = link(store);
     store.connect(Ok(())).await;
     assert!(link.is_healthy());
-    link.learn(
-        SLOT,
-        KEY,
-        None,
-        Err(&CallError::Fault(fault(FaultKind::Other))),
-    );
+    link.learn(KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
     assert!(!link.is_healthy());
     link
 }
 
-fn address(host: &str) -> Route {
-    Route::Address {
-        host: host.to_owned(),
-        port: 6379,
-        asking: false,
-    }
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
-    let store = ByHand::cluster();
+async fn a_server_is_asked_about_the_key_that_failed_last() {
+    let store = ByHand::default();
     let link = failed(&store).await;
-    let sent = store.later().await;
-    let key = &["1".to_owned(), "key ".to_owned()][..];
-    assert_eq!((&sent.words()[0][..], &sent.words()[2..]), ("EVALSHA", key));
-    assert_eq!(sent.command.route(), &Route::Slot(SLOT));
-    sent.answer(Err(fault(FaultKind::Moved(Some(("b".to_owned(), 6379))))))
-        .await;
-    let sent = store.next().await;
-    assert_eq!(
-        (sent.words().len(), sent.command.route()),
-        (4, &address("b"))
-    );
-    sent.answer(Err(fault(FaultKind::NoScript))).await;
-    let sent = store.next().await;
-    assert_eq!((&sent.words()[0][..], &sent.words()[2..]), ("EVAL", key));
-    assert!(
-        !link.is_healthy(),
-        "a script that is missing is no decision"
-    );
-    assert_eq!(sent.command.route(), &address("b"));
-    sent.answer(Ok(Reply::Bytes(b"A".to_vec()))).await;
-    assert!(link.is_healthy());
-}
-
-/// The slots of one range may be at several servers, of which some answer.
-#[tokio::test(start_paused = true)]
-async fn cluster_is_asked_about_the_slot_that_failed_last() {
-    let store = ByHand::cluster();
-    let link = failed(&store).await;
-    for (slot, key) in [(SLOT + 1, "other"), (SLOT, "again")] {
-        assert_eq!(link.range(slot), link.range(SLOT));
+    for name in ["key", "other"] {
+        let sent = store.later().await;
+        let key = ["1".to_owned(), format!("{name} ")];
+        assert_eq!(
+            (&sent.words()[0][..], &sent.words()[2..]),
+            ("EVALSHA", &key[..])
+        );
+        sent.answer(Err(fault(FaultKind::NoScript))).await;
+        let sent = store.next().await;
+        assert_eq!(
+            (&sent.words()[0][..], &sent.words()[2..]),
+            ("EVAL", &key[..])
+        );
+        assert!(
+            !link.is_healthy(),
+            "a script that is missing is no decision"
+        );
+        sent.answer(Ok(Reply::Bytes(b"A".to_vec()))).await;
+        assert!(link.is_healthy());
         link.learn(
-            slot,
-            key.as_bytes(),
+            b"other",
             None,
             Err(&CallError::Fault(fault(FaultKind::Other))),
         );
-        let sent = store.later().await;
-        assert_eq!(
-            (sent.words()[3].trim_end(), sent.command.route()),
-            (key, &Route::Slot(slot))
-        );
-        sent.answer(Ok(Reply::Nil)).await;
-        assert!(link.is_healthy());
     }
 }
 
@@ -163,50 +124,6 @@ async fn a_task_that_was_replaced_while_it_asked_for_a_sign_of_life_ends() {
     assert_eq!(store.connecting().await, 0);
 }
 
-/// Answers every command of a cluster that is asked for signs of life for some seconds. Returns the
-/// names of the keys that it was asked about, and the number of connections that were opened.
-async fn silent_for_a_while(store: &ByHand, link: &Arc<Link>) -> (Vec<String>, u64) {
-    let (began, mut keys) = (Instant::now(), Vec::new());
-    while began.elapsed() < Duration::from_secs(3) {
-        if store.connecting().await > 0 {
-            store.connect(Ok(())).await;
-        } else if store.is_idle().await {
-            sleep(Duration::from_millis(10)).await;
-        } else {
-            let sent = store.next().await;
-            keys.push(sent.words()[3].trim_end().to_owned());
-            sent.answer(Err(fault(FaultKind::Lost))).await;
-        }
-    }
-    (keys, link.counters.read().connections)
-}
-
-#[tokio::test(start_paused = true)]
-async fn cluster_connection_is_kept_while_others_name_the_silent_server() {
-    let store = ByHand::cluster();
-    let link = failed(&store).await;
-    let (keys, connections) = silent_for_a_while(&store, &link).await;
-    assert_eq!(connections, 1);
-    assert!(keys.len() > 5, "it is asked again and again");
-}
-
-#[tokio::test(start_paused = true)]
-async fn every_range_of_slots_whose_breaker_is_open_is_asked_for_a_sign_of_life() {
-    let store = ByHand::cluster();
-    let link = failed(&store).await;
-    link.learn(
-        100,
-        b"other",
-        None,
-        Err(&CallError::Fault(fault(FaultKind::Other))),
-    );
-    let (keys, _) = silent_for_a_while(&store, &link).await;
-    for name in ["key", "other"] {
-        assert!(keys.iter().any(|key| key == name), "{name} of {keys:?}");
-    }
-    assert!(!link.is_healthy());
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_new_connection_is_asked_for_a_sign_of_life_at_once() {
     let store = ByHand::default();
@@ -230,7 +147,7 @@ async fn an_attempt_to_connect_is_given_up_after_the_connect_timeout() {
             correction: CORRECTION,
             connect: limit,
         };
-        let link = Link::new(Box::new(store.clone()), times, 1, Label::default());
+        let link = by_hand::link(&store, times, 1, Label::default());
         assert_eq!(store.connecting().await, 1);
         sleep(limit - Duration::from_millis(1)).await;
         link.reconnect();
@@ -245,31 +162,15 @@ async fn an_attempt_to_connect_is_given_up_after_the_connect_timeout() {
     }
 }
 
+/// It decides about the slots that it has.
 #[tokio::test(start_paused = true)]
-async fn a_sign_of_life_is_looked_for_behind_two_redirections() {
-    for redirections in [2, 3] {
-        let store = ByHand::cluster();
-        let link = failed(&store).await;
-        let mut sent = store.later().await;
-        for host in ["b", "c", "d"].into_iter().take(redirections) {
-            sent.answer(Err(fault(FaultKind::Ask(Some((host.to_owned(), 6379))))))
-                .await;
-            if host == "d" {
-                assert!(!link.is_healthy(), "a third one is not followed");
-                break;
-            }
-            sent = store.next().await;
-            let asking = Route::Address {
-                host: host.to_owned(),
-                port: 6379,
-                asking: true,
-            };
-            assert_eq!((sent.words().len(), sent.command.route()), (4, &asking));
-            if redirections == 2 && host == "c" {
-                sent.answer(Ok(Reply::Nil)).await;
-                assert!(link.is_healthy());
-                break;
-            }
+async fn law_13_a_redirection_is_a_sign_of_life_of_a_server_of_a_cluster() {
+    let home = || Some((by_hand::HOME.to_owned(), 1));
+    for kind in [FaultKind::Moved(home()), FaultKind::Ask(home())] {
+        for (store, is_alive) in [(ByHand::default(), false), (ByHand::cluster(), true)] {
+            let link = failed(&store).await;
+            store.later().await.answer(Err(fault(kind.clone()))).await;
+            assert_eq!(link.is_healthy(), is_alive, "{kind:?}");
         }
     }
 }

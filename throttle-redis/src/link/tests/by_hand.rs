@@ -8,12 +8,23 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::link::connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
+use crate::counters::Counters;
+use crate::link::connection::{
+    Address, Command, Connection, Connector, Fault, FaultKind, Pending, Reply,
+};
+use crate::link::{Deadlines, Link, LinkSettings};
+use crate::observed::Label;
+
+/// The host of the server that a cluster is entered by, and that has all slots unless a test says
+/// otherwise.
+pub(crate) const HOME: &str = "home";
 
 /// Clones are the same store.
 #[derive(Clone, Default)]
 pub(crate) struct ByHand {
     is_cluster: bool,
+    /// The host that a connection leads to, on a cluster.
+    host: String,
     asked: Arc<Mutex<Asked>>,
 }
 
@@ -22,14 +33,38 @@ pub(crate) struct ByHand {
 struct Asked {
     connecting: VecDeque<oneshot::Sender<Result<(), Fault>>>,
     sent: VecDeque<Sent>,
+    /// Whether a cluster was connected to: the other connections to it are opened by themselves.
+    is_entered: bool,
+    /// The host of a cluster that cannot be reached.
+    refused: Option<&'static str>,
+    /// How a cluster lists its slots.
+    slots: Option<Reply>,
     /// What the latest connection calls when it ends.
     on_end: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A command that was sent.
 pub(crate) struct Sent {
+    /// The host that it was sent to, on a cluster.
+    pub(crate) host: String,
     pub(crate) command: Command,
     answer: oneshot::Sender<Result<Reply, Fault>>,
+}
+
+/// A link to the store.
+pub(crate) fn link(
+    store: &ByHand,
+    deadlines: Deadlines,
+    threshold: u32,
+    label: Label,
+) -> Arc<Link> {
+    let settings = LinkSettings {
+        deadlines,
+        threshold,
+        is_entry: true,
+        counters: Counters::new(label),
+    };
+    Link::new(Box::new(store.clone()), settings)
 }
 
 /// Lets every task run until it waits. The paused clock stands still meanwhile.
@@ -45,10 +80,35 @@ pub(crate) fn fault(kind: FaultKind) -> Fault {
 
 impl ByHand {
     pub(crate) fn cluster() -> Self {
-        Self {
+        let cluster = Self {
             is_cluster: true,
             ..Self::default()
-        }
+        };
+        cluster.divide([(0, 16_383, HOME)]);
+        cluster
+    }
+
+    /// Divides the slots of a cluster among hosts.
+    pub(crate) fn divide<const N: usize>(&self, ranges: [(u16, u16, &str); N]) {
+        let server = |host: &str| Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(1)]);
+        let range = |(first, last, host)| {
+            let [first, last] = [first, last].map(|slot: u16| Reply::Int(slot.into()));
+            Reply::Array(vec![first, last, server(host)])
+        };
+        let slots = ranges.map(range).to_vec();
+        self.asked.lock().slots = Some(Reply::Array(slots));
+    }
+
+    /// Divides the slots between two hosts, so that these two keys are at different ones.
+    pub(crate) fn part(&self, tags: [&str; 2]) {
+        let slots = tags.map(|tag| crate::links::hash_slot::of(tag.as_bytes()));
+        let last = slots[0].min(slots[1]);
+        self.divide([(0, last, "one"), (last + 1, 16_383, "two")]);
+    }
+
+    /// Refuses connections to a host of a cluster from now on.
+    pub(crate) fn refuse(&self, host: &'static str) {
+        self.asked.lock().refused = Some(host);
     }
 
     /// How many attempts to connect wait for an answer.
@@ -121,21 +181,46 @@ impl Connector for ByHand {
             connected
                 .await
                 .unwrap_or_else(|_| Err(fault(FaultKind::NotSent)))?;
+            store.asked.lock().is_entered = true;
             Ok(Box::new(store) as Box<dyn Connection>)
         })
     }
 
-    fn is_cluster(&self) -> bool {
-        self.is_cluster
+    fn cluster(&self) -> Vec<Address> {
+        let home = self.is_cluster.then(|| (HOME.to_owned(), 1));
+        home.into_iter().collect()
+    }
+
+    fn connect_to(&self, server: &Address, timeout: Duration) -> Pending<Box<dyn Connection>> {
+        let mut store = self.clone();
+        store.host.clone_from(&server.0);
+        if !store.asked.lock().is_entered {
+            return Connector::connect(&store, timeout);
+        }
+        if store.asked.lock().refused == Some(&server.0) {
+            return Box::pin(std::future::ready(Err(fault(FaultKind::NotSent))));
+        }
+        Box::pin(async { Ok(Box::new(store) as Box<dyn Connection>) })
     }
 }
 
 impl Connection for ByHand {
     fn call(&self, command: Command) -> Pending<Reply> {
         let store = self.clone();
+        if command.args().eq([&b"CLUSTER"[..], b"SLOTS"]) {
+            let slots = store.asked.lock().slots.clone();
+            return Box::pin(std::future::ready(
+                slots.ok_or_else(|| fault(FaultKind::Other)),
+            ));
+        }
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
-            store.asked.lock().sent.push_back(Sent { command, answer });
+            let sent = Sent {
+                host: store.host.clone(),
+                command,
+                answer,
+            };
+            store.asked.lock().sent.push_back(sent);
             answered
                 .await
                 .unwrap_or_else(|_| Err(fault(FaultKind::Lost)))

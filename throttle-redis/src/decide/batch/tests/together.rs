@@ -110,12 +110,15 @@ async fn a_call_waits_for_room_for_all_of_its_decisions() {
     for (key, time) in [("gone", 500), ("soon", 50), ("a", 500), ("b", 500)] {
         begun.push(fixture.begin(key, time * MS).await);
     }
-    let (room, work) = (&fixture.backend.shared.link.room, fixture.ask("a").work());
-    let all = room.take_now(0, u32::MAX).expect("nothing is under way");
+    let (room, work) = (
+        &fixture.backend.shared.links.of(0).room,
+        fixture.ask("a").work(),
+    );
+    let all = room.take_now(u32::MAX).expect("nothing is under way");
     let most = u32::try_from(all.num_permits()).expect("a small number");
     drop(all);
     let held = room
-        .take_now(0, most - 2 * work)
+        .take_now(most - 2 * work)
         .expect("nothing is under way");
     fixture.free();
     assert!(
@@ -154,13 +157,8 @@ async fn a_decision_whose_caller_goes_while_it_waits_for_room_is_not_sent() {
     let fixture = Fixture::connected().await;
     fixture.occupy(Instant::now() + HOUR);
     let gone = fixture.begin("gone", 500 * MS).await;
-    let all = fixture
-        .backend
-        .shared
-        .link
-        .room
-        .take_now(0, u32::MAX)
-        .expect("nothing is under way");
+    let link = fixture.backend.shared.links.of(0);
+    let all = link.room.take_now(u32::MAX).expect("nothing is under way");
     fixture.free();
     turns().await;
     gone.abort();

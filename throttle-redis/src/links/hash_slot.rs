@@ -3,10 +3,6 @@
 /// How many there are.
 pub(super) const SLOTS: usize = 16_384;
 
-/// Ranges of slots, each with a breaker of its own: a primary that is down opens the breakers of
-/// its own ranges only.
-pub(super) const RANGES: usize = 16;
-
 /// The slot of a key: that of its tag, the text between the first brace and the next closing one,
 /// if there is any.
 pub(crate) fn of(name: &[u8]) -> u16 {
