@@ -35,16 +35,11 @@ pub(crate) async fn ask_in_one_slot(
 ) -> Result<Part, CallError> {
     let link = shared.links.of(ask.slot);
     let _permission = link.permission()?;
-    // All decisions in one call are made as of one instant, and by the same parameters. The keys of
-    // a slot that moves may be at two servers.
-    let may_share = ask.as_of.is_none()
-        && shared.options.max_batch > 1
-        && !shared.links.moving.contains(ask.slot);
-    let tiers = ask.tiers().filter(|_| may_share);
-    let is_first = |tiers: &Tiers| tiers.iter().all(|tier| *tier == 0);
-    match tiers {
+    // All decisions in one call are made as of one instant, and by the same parameters.
+    let may_share = ask.as_of.is_none() && shared.options.max_batch > 1;
+    match ask.tiers().filter(|_| may_share) {
         Some(tiers) if shared.one_slot.is_some() => {
-            let answer = match is_first(&tiers) {
+            let answer = match tiers.iter().all(|tier| *tier == 0) {
                 true => set.batcher.ask(shared, ask, until).await,
                 // Boxed, as below: unboxed, it would make every decision's future as large.
                 false => Box::pin(set.batchers.ask(shared, ask, tiers, until)).await,
@@ -71,7 +66,10 @@ async fn ask_with_a_share(
     let place = share.waiting.try_acquire();
     let _place = place.map_err(|_| CallError::Saturated)?;
     let _room = link.room_for_one(&share.room, ask.work(), until).await?;
-    if let Some(tiers) = tiers {
+    // The keys of a slot that moves may be at two servers.
+    if let Some(tiers) = tiers
+        && !shared.links.moving.contains(ask.slot)
+    {
         match set.batchers.ask(shared, ask, tiers, until).await {
             Err(CallError::Divided) => {}
             answered => return answered,

@@ -151,24 +151,23 @@ impl Link {
 
 /// Connects, and asks for signs of life, until the link works again.
 async fn reconnect(link: Weak<Link>, number: u64) {
+    let going_on = || link.upgrade().filter(|link| link.goes_on(number));
     let mut warned = false;
     let mut connected_at: Option<Instant> = None;
     loop {
-        let going_on = link.upgrade().filter(|link| link.goes_on(number));
         let Some((wait, wanted)) =
-            going_on.map(|link| (link.pauses.lock().wait(), Arc::clone(&link.wanted)))
+            going_on().map(|link| (link.pauses.lock().wait(), Arc::clone(&link.wanted)))
         else {
             return;
         };
         // A request that waits for a connection cuts the pause short.
         if timeout(wait, wanted.notified()).await.is_ok() {
-            let going_on = link.upgrade().filter(|link| link.goes_on(number));
-            let Some(wait) = going_on.map(|link| link.pauses.lock().short_wait()) else {
+            let Some(wait) = going_on().map(|link| link.pauses.lock().short_wait()) else {
                 return;
             };
             tokio::time::sleep(wait).await;
         }
-        let Some(link) = link.upgrade().filter(|link| link.goes_on(number)) else {
+        let Some(link) = going_on() else {
             return;
         };
         link.pauses.lock().begin();

@@ -64,7 +64,7 @@ impl Links {
         Self {
             entry,
             servers,
-            moving: MovingSlots::new(),
+            moving: MovingSlots::default(),
             deadlines,
             counters,
         }
@@ -153,5 +153,92 @@ impl Target {
             link,
             asking: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::link::tests::by_hand::{ByHand, HOME, fault, turns};
+
+    const DEADLINE: Duration = Duration::from_millis(100);
+
+    async fn connected(store: &ByHand) -> Links {
+        let links = Links::new(
+            Box::new(store.clone()),
+            DEADLINE.into(),
+            1,
+            Label::default(),
+        );
+        store.connect(Ok(())).await;
+        links
+    }
+
+    /// A cluster of two servers, each with half of the slots.
+    async fn two() -> (ByHand, Links) {
+        let store = ByHand::cluster();
+        store.divide([(0, 8_191, "one"), (8_192, 16_383, "two")]);
+        let links = connected(&store).await;
+        (store, links)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn law_13_a_server_that_fails_suspends_no_call_to_another() {
+        let (store, links) = two().await;
+        let lost = CallError::Fault(fault(FaultKind::Lost));
+        for (broken, healthy) in [(0, 16_383), (16_383, 0)] {
+            assert!(links.is_healthy());
+            links.of(broken).learn(b"key", None, Err(&lost));
+            assert!(links.of(broken).permission().is_err());
+            assert!(links.of(healthy).permission().is_ok() && !links.is_healthy());
+            // It gives a sign of life.
+            store.later().await.answer(Ok(Reply::Nil)).await;
+            assert!(links.of(broken).permission().is_ok());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_that_have_slots_no_more_are_left() {
+        let (store, links) = two().await;
+        let [one, two] = [0, 16_383].map(|slot| Arc::downgrade(&links.of(slot)));
+        store.divide([(0, 16_383, "two")]);
+        assert_eq!(links.all().await.expect("a list").len(), 1);
+        turns().await;
+        assert!(one.upgrade().is_none());
+        let kept = two.upgrade().expect("it has slots");
+        assert!(Arc::ptr_eq(&kept, &links.of(0)) && links.is_healthy());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_a_server_is_away_another_one_lists_the_slots() {
+        let (store, links) = two().await;
+        store.refuse("one");
+        store.divide([(0, 16_383, "two")]);
+        let one = links.of(0);
+        let lost = CallError::Fault(fault(FaultKind::Lost));
+        let live = one.live(Instant::now() + DEADLINE).await;
+        one.learn(b"key", live.ok().as_deref(), Err(&lost));
+        assert!(Arc::ptr_eq(&one, &links.of(0)), "not at once");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(Arc::ptr_eq(&links.of(16_383), &links.of(0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_know_its_address_is_the_one_that_was_asked() {
+        let store = ByHand::cluster();
+        store.divide([(0, 16_383, "")]);
+        let links = connected(&store).await;
+        let command = Command::new("GET");
+        let until = Instant::now() + DEADLINE;
+        let calling = links.call(7, command, until);
+        let (_, sent) = tokio::join!(calling, async {
+            let sent = store.next().await;
+            let host = sent.host.clone();
+            sent.answer(Ok(Reply::Nil)).await;
+            host
+        });
+        assert_eq!(sent, HOME);
     }
 }

@@ -1,48 +1,30 @@
 //! Which slots of a cluster are moving from one server to another.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tokio::time::Instant;
 
 /// How long a slot counts as moving after a server has said so.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// Slots that share an entry count as moving together, which costs calls and nothing else.
-const ENTRIES: usize = 256;
-
 /// While a slot moves, a call about several of its keys may find them at two servers, and neither
 /// runs the call.
-pub(crate) struct MovingSlots {
-    began: Instant,
-    /// For each entry, when a server last said so, in microseconds since the beginning; 0 for
-    /// never.
-    noted: [AtomicU64; ENTRIES],
-}
+#[derive(Default)]
+pub(crate) struct MovingSlots(RwLock<HashMap<u16, Instant>>);
 
 impl MovingSlots {
-    pub(super) fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            noted: [const { AtomicU64::new(0) }; ENTRIES],
-        }
-    }
-
     pub(super) fn note(&self, slot: u16) {
-        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.entry(slot).store(micros.max(1), Ordering::Relaxed);
+        self.0.write().insert(slot, Instant::now());
     }
 
     #[inline]
     pub(crate) fn contains(&self, slot: u16) -> bool {
-        match self.entry(slot).load(Ordering::Relaxed) {
-            0 => false,
-            noted => self.began.elapsed() < Duration::from_micros(noted) + MEMORY,
-        }
-    }
-
-    fn entry(&self, slot: u16) -> &AtomicU64 {
-        &self.noted[usize::from(slot) % ENTRIES]
+        let slots = self.0.read();
+        slots
+            .get(&slot)
+            .is_some_and(|noted| noted.elapsed() < MEMORY)
     }
 }
 
@@ -54,7 +36,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slot_counts_as_moving_for_a_second_after_the_last_such_answer() {
-        let slots = MovingSlots::new();
+        let slots = MovingSlots::default();
         assert!(!slots.contains(7));
         slots.note(7);
         assert!(slots.contains(7) && !slots.contains(8));
