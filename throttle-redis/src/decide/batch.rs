@@ -383,7 +383,7 @@ async fn send(shared: &Arc<Shared>, mut jobs: Vec<Job>) -> Option<LateCall> {
     jobs.retain(Job::is_due);
     let last = jobs.iter().map(|job| job.until).max()?;
     let first = &jobs[0].ask;
-    let link = shared.links.found(first.slot, first.name(), last).await;
+    let link = shared.links.resolve(first.slot, first.name(), last).await;
     let room = match &link {
         Ok(link) => room_for(link, &jobs, last).await,
         Err(error) => Err(error.clone()),

@@ -49,7 +49,7 @@ impl Link {
         }
     }
 
-    fn succeed(&self) {
+    pub(super) fn succeed(&self) {
         if self.breaker.succeed() {
             self.counters.observed.breaker_changed();
             tracing::info!("the rate-limit store answers again");

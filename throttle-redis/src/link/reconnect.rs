@@ -120,6 +120,10 @@ impl Link {
             Ok(_) | Err(CallError::Fault(_)) => {
                 self.breaker.half_open();
                 self.counters.observed.breaker_changed();
+                // No decision is sent over the link that finds the servers of a cluster.
+                if self.is_entry && !self.connector.cluster().is_empty() {
+                    self.succeed();
+                }
                 true
             }
             Err(_) => false,

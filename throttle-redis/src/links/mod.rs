@@ -17,7 +17,7 @@ use crate::link::connection::{Command, Connector, Fault, FaultKind, Reply};
 use crate::link::{Deadlines, Link, LinkSettings};
 use crate::observed::Label;
 use moving_slots::MovingSlots;
-use servers::{Entry, Servers};
+use servers::{ClusterConnector, Servers};
 
 /// Redirections followed for one command.
 const REDIRECTIONS: u32 = 4;
@@ -58,7 +58,7 @@ impl Links {
             (Link::new(connector, settings), None)
         } else {
             let servers = Arc::new(Servers::new(connector, settings.clone()));
-            let entry = Entry(Arc::clone(&servers));
+            let entry = ClusterConnector(Arc::clone(&servers));
             (Link::new(Box::new(entry), settings), Some(servers))
         };
         Self {
@@ -78,7 +78,7 @@ impl Links {
     }
 
     /// The link to the server of a slot. Waits until the servers of a cluster are known.
-    pub(crate) async fn found(
+    pub(crate) async fn resolve(
         &self,
         slot: u16,
         name: &[u8],
@@ -118,14 +118,14 @@ impl Links {
         command: Command,
         until: Instant,
     ) -> Result<Reply, CallError> {
-        let link = self.found(slot, b"", until).await?;
+        let link = self.resolve(slot, b"", until).await?;
         let (mut target, mut redirections) = (Target::of(link), 0);
         loop {
             let live = target.link.live(until).await?;
             let command = command.clone().after_asking(target.asking);
             match live.call(command, until).await {
                 Err(CallError::Fault(fault)) if redirections < REDIRECTIONS => {
-                    let next = self.redirected(slot, &fault);
+                    let next = self.follow(slot, &fault);
                     target = next.ok_or(CallError::Fault(fault))?;
                     redirections += 1;
                 }
@@ -136,10 +136,10 @@ impl Links {
 
     /// The server to which the answer to a command about a slot redirects. If the slot has moved
     /// there for good, it is that server's from now on.
-    fn redirected(&self, slot: u16, fault: &Fault) -> Option<Target> {
+    fn follow(&self, slot: u16, fault: &Fault) -> Option<Target> {
         let servers = self.servers.as_ref()?;
         let (link, asking) = match fault.kind() {
-            FaultKind::Moved(Some(address)) => (servers.moved(slot, address), false),
+            FaultKind::Moved(Some(address)) => (servers.move_slot(slot, address), false),
             FaultKind::Ask(Some(address)) => (servers.at(address), true),
             _ => return None,
         };
@@ -197,6 +197,25 @@ mod tests {
             store.later().await.answer(Ok(Reply::Nil)).await;
             assert!(links.of(broken).permission().is_ok());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn breaker_of_a_cluster_that_is_found_at_last_closes() {
+        let store = ByHand::cluster();
+        let threshold = 1;
+        let connector = Box::new(store.clone());
+        let links = Links::new(connector, DEADLINE.into(), threshold, Label::default());
+        let resolving = links.resolve(7, b"key", Instant::now() + DEADLINE);
+        let (resolved, ()) = tokio::join!(resolving, async {
+            store.connect(Err(fault(FaultKind::NotSent))).await;
+        });
+        assert!(resolved.is_err() && links.entry.permission().is_err());
+        while store.connecting().await == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        store.connect(Ok(())).await;
+        let permissions = [links.entry.permission(), links.entry.permission()];
+        assert!(permissions.iter().all(Result::is_ok) && links.is_healthy());
     }
 
     #[tokio::test(start_paused = true)]

@@ -38,7 +38,7 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
         loop {
             let to = match target.take() {
                 Some(to) => to,
-                None => Target::of(links.found(self.slot, self.name, until).await?),
+                None => Target::of(links.resolve(self.slot, self.name, until).await?),
             };
             let (live, answer) = self.run_at(links, &to, until).await;
             let fault = match answer {
@@ -60,7 +60,7 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
             // The server that a redirection names may not be reached yet.
             let may_be = *fault.kind() == FaultKind::NotSent && redirections > 0;
             if redirections < REDIRECTIONS
-                && let Some(next) = links.redirected(self.slot, &fault)
+                && let Some(next) = links.follow(self.slot, &fault)
             {
                 to.link.learn(self.name, None, Ok(()));
                 target = Some(next);

@@ -76,7 +76,7 @@ impl Servers {
     }
 
     /// Notes that a slot has moved, and returns the link to its server.
-    pub(super) fn moved(self: &Arc<Self>, slot: u16, address: &Address) -> Arc<Link> {
+    pub(super) fn move_slot(self: &Arc<Self>, slot: u16, address: &Address) -> Arc<Link> {
         let link = self.at(address);
         if let Some(server) = self.table.write().slots.get_mut(usize::from(slot)) {
             *server = Some(Arc::clone(&link));
@@ -85,7 +85,7 @@ impl Servers {
     }
 
     fn open(self: &Arc<Self>, address: &Address) -> Arc<Link> {
-        let member = Member {
+        let member = MemberConnector {
             servers: Arc::downgrade(self),
             address: address.clone(),
         };
@@ -195,15 +195,15 @@ fn no_list() -> Fault {
 }
 
 /// Connects to a cluster by finding its servers.
-pub(super) struct Entry(pub(super) Arc<Servers>);
+pub(super) struct ClusterConnector(pub(super) Arc<Servers>);
 
-impl Connector for Entry {
+impl Connector for ClusterConnector {
     fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
         let servers = Arc::clone(&self.0);
         Box::pin(async move {
             servers.pauses.lock().begin();
             servers.enter().await?;
-            Ok(Box::new(Entered(servers)) as Box<dyn Connection>)
+            Ok(Box::new(NoServer(servers)) as Box<dyn Connection>)
         })
     }
 
@@ -217,9 +217,9 @@ impl Connector for Entry {
 }
 
 /// Stands for the server of slots that have none.
-struct Entered(Arc<Servers>);
+struct NoServer(Arc<Servers>);
 
-impl Connection for Entered {
+impl Connection for NoServer {
     fn call(&self, _: Command) -> Pending<Reply> {
         let servers = Arc::clone(&self.0);
         Box::pin(async move {
@@ -231,12 +231,12 @@ impl Connection for Entered {
 }
 
 /// Connects to one server of a cluster.
-struct Member {
+struct MemberConnector {
     servers: Weak<Servers>,
     address: Address,
 }
 
-impl Connector for Member {
+impl Connector for MemberConnector {
     /// A server that is connected to again was away: another one may have taken its slots.
     fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
         let Some(servers) = self.servers.upgrade() else {

@@ -13,10 +13,10 @@ use crate::breaker::Breaker;
 /// backends with one name add up. Breakers are counted under the lock: of two that change at once,
 /// the second count sees both.
 #[derive(Debug, Default)]
-pub(super) struct BreakerStates(Mutex<Shown>);
+pub(super) struct BreakerStates(Mutex<BreakerTally>);
 
 #[derive(Debug, Default)]
-struct Shown {
+struct BreakerTally {
     breakers: Vec<Arc<Breaker>>,
     by_state: [u32; 3],
 }
