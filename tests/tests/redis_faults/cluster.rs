@@ -59,16 +59,11 @@ fn check_failover(report: &Report, fault: &str) {
 /// Requests about other shards than the owner of these slots were not degraded.
 fn check_others(report: &Report, owned: &[RangeInclusive<u16>]) {
     for run in &report.runs {
-        // A breaker is shared by 1,024 slots.
-        let near = |slot: &u16| {
-            owned
-                .iter()
-                .any(|own| (own.start() / 1024..=own.end() / 1024).contains(&(slot / 1024)))
-        };
+        let is_owned = |slot: &u16| owned.iter().any(|own| own.contains(slot));
         let elsewhere = run
             .samples
             .iter()
-            .filter(|sample| !slots(run.app.mode, sample).iter().any(near));
+            .filter(|sample| !slots(run.app.mode, sample).iter().any(is_owned));
         let (degraded, well): (Vec<_>, Vec<_>) = elsewhere.partition(|sample| sample.is_degraded());
         // A stall of the machine may make some answers late, and open a breaker for a moment.
         assert!(
@@ -96,7 +91,6 @@ async fn through(fault: &str, backend: impl Fn() -> RedisBuilder, lose: impl Fn(
     report
 }
 
-/// The first and the last of its slots share a breaker with slots of its neighbours.
 const DEAD: usize = 1;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,8 +121,7 @@ async fn master_killed_with_keys_together() {
     check_charges(&report, &cluster, LOST);
 }
 
-/// The node holds its connections open and answers nothing; the breaker of each of its slot ranges
-/// opens by itself.
+/// The node holds its connections open and answers nothing; its breaker opens by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_stopped_with_keys_spread() {
     let _place = place().await;
@@ -237,7 +230,6 @@ async fn slot_half_migrated() {
             "every such answer proves that nothing was charged"
         );
         assert!(stats.repeated > 0, "{:?}: no answer was such", run.app.mode);
-        // The breaker that sets of two have opened may hold some of these back.
         let single = |sample: &Sample| {
             let unavailable = matches!(
                 sample.heard,
