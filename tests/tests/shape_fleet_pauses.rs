@@ -26,7 +26,7 @@ use hyper_util::rt::TokioExecutor;
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Server;
 use throttle_tower::shape::Shaper;
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
+use throttle_tower::{OnError, Pace, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tower::{Layer, ServiceExt};
 
@@ -165,14 +165,14 @@ fn start_one(redis: &str, upstream: &str, number: usize) -> Child {
 /// The work of each process: each of its callers makes its next call after its last response, until
 /// the process ends.
 async fn call(redis: &str, upstream: &str) {
-    let bucket = LeakyBucket::new(Rate::per_second(PER_SECOND)).max_wait(Duration::from_secs(60));
+    let pace = Pace::new(Rate::per_second(PER_SECOND)).max_wait(Duration::from_secs(60));
     // A busy machine may take its time.
     let connector = Single::new(redis).expect("a valid URL");
     let backend = RedisBackend::builder(connector)
         .deadline(Duration::from_secs(2))
         .build()
         .expect("valid options");
-    let shaper = Shaper::builder(bucket)
+    let shaper = Shaper::builder(pace)
         .name("fleet")
         .share_pauses(Duration::from_secs(60));
     let shaper = shaper

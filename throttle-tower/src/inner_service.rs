@@ -28,7 +28,7 @@ pub(crate) use inner_service_accessors;
 mod tests {
     use tower_layer::Layer;
 
-    use crate::{Constant, InFlight, LeakyBucket, Rate, ShapeLayer, ThrottleLayer, limit};
+    use crate::{Constant, InFlight, Pace, Rate, ShapeLayer, ThrottleLayer, limit};
 
     #[test]
     fn inner_service_is_read_changed_and_taken_out() {
@@ -42,8 +42,8 @@ mod tests {
 
     #[test]
     fn inner_service_of_a_shaped_one_is_too() {
-        let layer = ShapeLayer::new(LeakyBucket::new(Rate::per_second(1))).unwrap();
-        let mut shaped: crate::shape::Shape<i32, ()> = layer.layer(7);
+        let layer = ShapeLayer::new(Pace::new(Rate::per_second(1))).unwrap();
+        let mut shaped: crate::shape::Shape<i32, (), ()> = layer.layer(7);
         assert_eq!(*shaped.get_ref(), 7);
         *shaped.get_mut() += 1;
         assert_eq!((*shaped.get_ref(), shaped.into_inner()), (8, 8));

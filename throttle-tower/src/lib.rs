@@ -129,7 +129,7 @@ pub use observe::{Offender, Offenders};
 #[doc(inline)]
 pub use plans::plans;
 #[doc(inline)]
-pub use shape::{ShapeLayer, TokioClock};
+pub use shape::{Pace, ShapeLayer, TokioClock};
 pub use throttle::{
     LimitReport, Permit, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleBuilder,
     ThrottleLayer, Warning,

@@ -27,6 +27,9 @@ pub(crate) fn wall_micros() -> u64 {
 
 /// How long `units` take at a rate, rounded up to nanoseconds.
 pub(crate) fn time_for(rate: Rate, units: u64) -> Duration {
+    if units == 0 {
+        return Duration::ZERO;
+    }
     let nanos = rate
         .period()
         .as_nanos()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::{Request, Response, StatusCode};
 use throttle_tower::shape::ShapeError;
-use throttle_tower::{ConfigError, LeakyBucket, Rate, ShapeLayer};
+use throttle_tower::{ConfigError, Pace, Rate, ShapeLayer};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -17,7 +17,7 @@ pub struct Payments(BoxCloneSyncService<Call, Response<()>, ShapeError<Infallibl
 
 impl Payments {
     pub fn new() -> Result<Self, ConfigError> {
-        let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(1));
+        let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(1));
         let layer = ShapeLayer::new(pace)?.metrics("payments");
         Ok(Self(BoxCloneSyncService::new(
             layer.layer(service_fn(pretend)),

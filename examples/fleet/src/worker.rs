@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Context;
 use reqwest::{Client, Request, Response, Url};
 use throttle_redis::RedisBackend;
-use throttle_tower::shape::{HeadOf, Shape, ShapeError, Shaper};
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
+use throttle_tower::shape::{Shape, ShapeError, Shaper};
+use throttle_tower::{OnError, Pace, Rate, ShapeLayer};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt};
@@ -18,15 +18,15 @@ use crate::settings::Settings;
 /// over, and the other way round.
 const CALLS_AT_ONCE: usize = 4;
 
-type Paced = Shape<Client, Request, RedisBackend, HeadOf<Response>>;
+type Paced = Shape<Client, Request, Response>;
 
 fn paced(settings: &Settings) -> anyhow::Result<Paced> {
     let redis_url = settings
         .redis_url
         .as_deref()
         .context("a worker is started by the demo itself")?;
-    let bucket = LeakyBucket::new(Rate::per_second(settings.rate)).max_wait(Duration::from_secs(2));
-    let shaper = Shaper::builder(bucket)
+    let pace = Pace::new(Rate::per_second(settings.rate)).max_wait(Duration::from_secs(2));
+    let shaper = Shaper::builder(pace)
         // Processes that use the same name share one schedule.
         .name("fleet-example")
         // While Redis is away, each process keeps to its share of the pace.
@@ -40,7 +40,7 @@ fn paced(settings: &Settings) -> anyhow::Result<Paced> {
         .build()?;
     let layer = ShapeLayer::of(shaper)
         // A refusal that names a wait, or a limit with nothing left, pauses the calls.
-        .obey_upstream_of(|response: &Response| (response.status(), response.headers()));
+        .obey_upstream_of(|response: &Response| Some((response.status(), response.headers())));
     Ok(layer.layer(Client::new()))
 }
 

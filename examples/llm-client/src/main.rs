@@ -13,8 +13,8 @@ use clap::Parser;
 use limits::{Settings, prompt_tokens};
 use reqwest::{Client, Request, Response, StatusCode};
 use serde_json::{Value, json};
-use throttle_tower::shape::{HeadOf, SettleWith, Shape, ShapeUsage, Shaper, TokioClock};
-use throttle_tower::{ConfigError, LeakyBucket, MemoryBackend, ShapeLayer};
+use throttle_tower::shape::{Shape, ShapeUsage, Shaper};
+use throttle_tower::{ConfigError, Pace, ShapeLayer};
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt};
 
@@ -38,17 +38,16 @@ async fn main() -> anyhow::Result<ExitCode> {
 }
 
 /// A client that keeps both paces. Its clones share them.
-type Paced =
-    Shape<Client, Request, MemoryBackend<TokioClock>, SettleWith<HeadOf<Response>, Response>>;
+type Paced = Shape<Client, Request, Response>;
 
 fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
     // The longest wait bounds the largest call, too: its tokens must fit it.
-    let requests = LeakyBucket::new(settings.requests()).max_wait(Duration::from_secs(300));
+    let requests = Pace::new(settings.requests()).max_wait(Duration::from_secs(300));
     let pace = Shaper::builder(requests).by_unit("tokens", settings.tokens());
     let layer = ShapeLayer::of(pace.build()?)
         .by_unit("tokens", reserved)?
         // Where the model asks for a pause, or for less, that counts.
-        .obey_upstream_of(|response: &Response| (response.status(), response.headers()))
+        .obey_upstream_of(|response: &Response| Some((response.status(), response.headers())))
         // What was used stands in the body: the function that reads the body settles it.
         .settle_with(|response: &mut Response, usage| {
             response.extensions_mut().insert(usage);

@@ -767,7 +767,7 @@ fn gate_has_no_result_for_changes_that_a_log_does_not_decide() {
 }
 
 #[test]
-fn keys_are_newly_refused_if_their_requests_are_refused_in_fact() {
+fn keys_are_newly_refusal_if_their_requests_are_refused_in_fact() {
     let log = file("in-fact.log", line("203.0.113.9", 0).repeat(5));
     let strict = "by = \"client-ip\"\ngcra = { rate = \"1/hour\" }\n";
     let open = "[[limit]]\nname = \"b\"\nby = \"client-ip\"\ngcra = { rate = \"99/second\" }\n";

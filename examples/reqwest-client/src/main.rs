@@ -13,8 +13,8 @@ use progress::Progress;
 use reqwest::{Client, Request, Response, StatusCode, Url};
 use settings::Settings;
 use summary::Summary;
-use throttle_tower::shape::{HeadOf, Shape, ShapeError, Shaper, TokioClock};
-use throttle_tower::{ConfigError, LeakyBucket, MemoryBackend, Rate, ShapeLayer};
+use throttle_tower::shape::{Shape, ShapeError, Shaper};
+use throttle_tower::{ConfigError, Pace, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tower::{Layer, Service, ServiceExt};
@@ -30,21 +30,19 @@ async fn main() -> anyhow::Result<ExitCode> {
 }
 
 /// A client that keeps to the pace. Its clones share the pace.
-type Paced = Shape<Client, Request, MemoryBackend<TokioClock>, HeadOf<Response>>;
+type Paced = Shape<Client, Request, Response>;
 
 fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
-    let bucket = LeakyBucket::new(Rate::per_second(settings.rate)).max_wait(settings.max_wait);
-    // With the default headroom of 5 ms, this is `ShapeLayer::new(bucket)?`.
-    let shaper = Shaper::builder(bucket)
-        .headroom(settings.headroom)
-        .build()?;
+    let pace = Pace::new(Rate::per_second(settings.rate)).max_wait(settings.max_wait);
+    // With the default headroom of 5 ms, this is `ShapeLayer::new(pace)?`.
+    let shaper = Shaper::builder(pace).headroom(settings.headroom).build()?;
     let layer = ShapeLayer::of(shaper)
         // Each host has a schedule of its own.
         .by(|request: &Request| host(request.url()).into())
         // A call whose turn comes after its own timeout fails at once.
         .deadline(|request: &Request| request.timeout().copied())
         // Keeps the waits that the upstream states, and calls carefully when little is left.
-        .obey_upstream_of(|response: &Response| (response.status(), response.headers()));
+        .obey_upstream_of(|response: &Response| Some((response.status(), response.headers())));
     Ok(layer.layer(client))
 }
 

@@ -1,7 +1,7 @@
 //! A bar that shows how far the batch has come, and which hosts are paused.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use throttle_tower::shape::{Paused, PausedBy, Shaper};
+use throttle_tower::shape::{Pause, PauseCause, Shaper};
 use tokio::time::Instant;
 
 pub struct Progress(ProgressBar);
@@ -35,11 +35,11 @@ impl Progress {
 }
 
 /// Describes a pause of a host: how long it still lasts, and why.
-fn pause(host: &str, Paused { until, by, .. }: Paused) -> String {
+fn pause(host: &str, Pause { until, cause, .. }: Pause) -> String {
     let left = until.saturating_duration_since(Instant::now()).as_secs() + 1;
-    match by {
-        PausedBy::Refused(status) => format!("{host} refuses for {left} s ({status})"),
-        PausedBy::NothingLeft => format!("{host} has nothing left for {left} s"),
+    match cause {
+        PauseCause::Refusal(status) => format!("{host} refuses for {left} s ({status})"),
+        PauseCause::NothingLeft => format!("{host} has nothing left for {left} s"),
         _ => format!("{host} is paused for {left} s"),
     }
 }
@@ -48,14 +48,14 @@ fn pause(host: &str, Paused { until, by, .. }: Paused) -> String {
 mod tests {
     use std::time::Duration;
 
-    use throttle_tower::{LeakyBucket, Rate};
+    use throttle_tower::{Pace, Rate};
 
     use super::*;
 
     #[tokio::test]
     async fn a_pause_is_shown_with_its_cause_and_the_time_that_is_left() -> anyhow::Result<()> {
-        let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
-        let shaper = Shaper::new(bucket)?;
+        let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
+        let shaper = Shaper::new(pace)?;
         let headers = [(reqwest::header::RETRY_AFTER, "30".parse()?)]
             .into_iter()
             .collect();

@@ -7,11 +7,11 @@ mod upstream;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use pace::Pace;
+use pace::PaceMiddleware;
 use reqwest::{Client, StatusCode};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use throttle_tower::shape::Shaper;
-use throttle_tower::{LeakyBucket, Rate};
+use throttle_tower::{Pace, Rate};
 
 /// Calls a second that the upstream admits.
 const ADMITTED: u64 = 20;
@@ -30,9 +30,9 @@ async fn main() -> anyhow::Result<()> {
 }
 
 fn paced() -> anyhow::Result<ClientWithMiddleware> {
-    let bucket = LeakyBucket::new(Rate::per_second(PACE)).max_wait(Duration::from_secs(30));
+    let pace = Pace::new(Rate::per_second(PACE)).max_wait(Duration::from_secs(30));
     Ok(ClientBuilder::new(Client::new())
-        .with(Pace(Shaper::new(bucket)?))
+        .with(PaceMiddleware(Shaper::new(pace)?))
         .build())
 }
 
@@ -83,9 +83,9 @@ mod tests {
     #[tokio::test]
     async fn call_whose_turn_is_too_far_away_fails_at_once() -> anyhow::Result<()> {
         let url = format!("http://{}/", upstream::start(ADMITTED).await?);
-        let bucket = LeakyBucket::new(Rate::per_hour(1)).max_wait(Duration::ZERO);
+        let pace = Pace::new(Rate::per_hour(1)).max_wait(Duration::ZERO);
         let client = ClientBuilder::new(Client::new())
-            .with(Pace(Shaper::new(bucket)?))
+            .with(PaceMiddleware(Shaper::new(pace)?))
             .build();
         assert_eq!(client.get(&url).send().await?.status(), StatusCode::OK);
         let error = client

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 /// Delays each call until its turn comes, and obeys what the upstream says. Each host has a pace of
 /// its own.
-pub struct Pace(pub Shaper);
+pub struct PaceMiddleware(pub Shaper);
 
 #[async_trait::async_trait]
-impl Middleware for Pace {
+impl Middleware for PaceMiddleware {
     async fn handle(
         &self,
         call: Request,

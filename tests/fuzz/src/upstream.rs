@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use throttle_tower::shape::Shaper;
-use throttle_tower::{LeakyBucket, Rate};
+use throttle_tower::{Pace, Rate};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 use tonic_types::{ErrorDetails, StatusExt};
@@ -219,8 +219,8 @@ async fn waits(shaper: &Shaper, status: StatusCode, headers: &HeaderMap) -> Dura
 }
 
 async fn check(of: &mut Unstructured<'_>) -> Result<()> {
-    let bucket = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(7_200));
-    let shaper = Shaper::new(bucket).expect("a pace");
+    let pace = Pace::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(7_200));
+    let shaper = Shaper::new(pace).expect("a pace");
     shaper
         .schedule("upstream", 1)
         .await

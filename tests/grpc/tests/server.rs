@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::uri::PathAndQuery;
-use throttle_core::{FixedWindow, Gcra, Key, LeakyBucket, Rate};
+use throttle_core::{FixedWindow, Gcra, Key, Rate};
 use throttle_tower::shape::ShapeError;
 use throttle_tower::{
-    ClientIp, Constant, Dialect, InFlight, KeyExtractor, OnMissing, ShapeLayer, ThrottleLayer,
-    Usage, limit,
+    ClientIp, Constant, Dialect, InFlight, KeyExtractor, OnMissing, Pace, ShapeLayer,
+    ThrottleLayer, Usage, limit,
 };
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -226,7 +226,7 @@ async fn shaped_channel_obeys_the_server() {
                 .unwrap(),
         )
         .await;
-        let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(10));
+        let pace = Pace::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(10));
         let shaped = ShapeLayer::new(pace)
             .unwrap()
             .obey_upstream()
@@ -260,7 +260,7 @@ async fn shaped_channel_obeys_the_server() {
 async fn call_that_the_shaper_refuses_is_a_status_that_says_why() {
     let ample = limit("ample", Gcra::new(Rate::per_second(1_000))).by(throttle_tower::Constant);
     let channel = connect(ThrottleLayer::new(ample).unwrap()).await;
-    let pace = LeakyBucket::new(Rate::per_hour(1)).max_wait(Duration::ZERO);
+    let pace = Pace::new(Rate::per_hour(1)).max_wait(Duration::ZERO);
     let shaped = ShapeLayer::new(pace).unwrap().layer(channel);
     assert_eq!(call(&shaped, HELLO).await.unwrap(), "hello ada");
     let refused = call(&shaped, HELLO).await.unwrap_err();

@@ -16,8 +16,8 @@ use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
-    Candidate, Constant, Gcra, Header, InFlight, LeakyBucket, LimitTree, MemoryBackend, Metrics,
-    OnError, OnMissing, Rate, ShapeLayer, ThrottleBuilder, ThrottleLayer, all, any, limit, plans,
+    Candidate, Constant, Gcra, Header, InFlight, LimitTree, MemoryBackend, Metrics, OnError,
+    OnMissing, Pace, Rate, ShapeLayer, ThrottleBuilder, ThrottleLayer, all, any, limit, plans,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -829,8 +829,8 @@ async fn hostile_keys_paths_and_methods_add_no_series() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_are_delayed_are_counted_by_what_became_of_them() {
     let series = metered(async {
-        let pace = LeakyBucket::new(Rate::per_second(2)).max_wait(Duration::from_millis(1_250));
-        let layer: ShapeLayer<()> = ShapeLayer::new(pace).unwrap().metrics("upstream");
+        let pace = Pace::new(Rate::per_second(2)).max_wait(Duration::from_millis(1_250));
+        let layer: ShapeLayer<(), ()> = ShapeLayer::new(pace).unwrap().metrics("upstream");
         let service = layer.layer(service_fn(async |()| Ok::<_, std::io::Error>(())));
         let calls: Vec<_> = (0..4)
             .map(|_| tokio::spawn(service.clone().oneshot(())))
@@ -863,8 +863,8 @@ async fn calls_that_are_delayed_are_counted_by_what_became_of_them() {
 #[tokio::test(start_paused = true)]
 async fn refusals_of_an_upstream_and_their_pauses_are_counted() {
     let series = metered(async {
-        let pace = LeakyBucket::new(Rate::per_second(2)).max_wait(Duration::from_secs(1));
-        let layer: ShapeLayer<()> = ShapeLayer::new(pace).unwrap().metrics("upstream");
+        let pace = Pace::new(Rate::per_second(2)).max_wait(Duration::from_secs(1));
+        let layer: ShapeLayer<(), ()> = ShapeLayer::new(pace).unwrap().metrics("upstream");
         let shaper = layer.shaper();
         let headers = |lines: &[(&'static str, &'static str)]| {
             let line = |(name, value): &(&'static str, &'static str)| {
@@ -960,7 +960,7 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
         .backend(Remote::faltering(true));
     let remote = remote.observe(Metrics::new("remote")).build().unwrap();
     send_each(&remote, [get()]).await;
-    let layer: ShapeLayer<()> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10)))
+    let layer: ShapeLayer<(), ()> = ShapeLayer::new(Pace::new(Rate::per_second(10)))
         .unwrap()
         .metrics("upstream");
     layer

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throttle_tower::shape::{Bound, ShapeError, Shaper};
-use throttle_tower::{Key, LeakyBucket, OnError, Rate, ShapeLayer};
+use throttle_tower::{Key, OnError, Pace, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 
@@ -183,11 +183,7 @@ async fn shape_default_longest_wait_is_half_a_minute() {
         (Rate::per_minute(30), 15),
         (Rate::per_minute(3), 2),
     ] {
-        assert_eq!(
-            LeakyBucket::new(rate).longest_wait(),
-            Duration::from_secs(30)
-        );
-        let shaper = Shaper::new(LeakyBucket::new(rate)).unwrap();
+        let shaper = Shaper::new(Pace::new(rate)).unwrap();
         shaper.schedule("key", 1).await.unwrap();
         let mut waiting = Vec::new();
         loop {
@@ -204,19 +200,18 @@ async fn shape_default_longest_wait_is_half_a_minute() {
 
 #[test]
 fn shape_wrong_configuration_is_an_error_with_field_and_rule() {
-    let bucket = || LeakyBucket::new(Rate::per_second(10));
-    let error =
-        |result: Result<Shaper<Remote>, throttle_tower::ConfigError>| result.map(drop).unwrap_err();
+    let pace = || Pace::new(Rate::per_second(10));
+    let error = |result: Result<Shaper, throttle_tower::ConfigError>| result.map(drop).unwrap_err();
     let remote = Remote::new(MS);
     let unnamed = error(
-        Shaper::builder(bucket())
+        Shaper::builder(pace())
             .on_error(OnError::Closed)
             .backend(remote.clone())
             .build(),
     );
     assert_eq!((unnamed.field(), unnamed.value()), ("name", "not set"));
     let silent = error(
-        Shaper::builder(bucket())
+        Shaper::builder(pace())
             .name("n")
             .backend(remote.clone())
             .build(),
@@ -226,7 +221,7 @@ fn shape_wrong_configuration_is_an_error_with_field_and_rule() {
         ("on_error", "not set", Some("n"))
     );
     let no_process = error(
-        Shaper::builder(bucket())
+        Shaper::builder(pace())
             .name("n")
             .on_error(OnError::local(0))
             .backend(remote)
@@ -236,18 +231,18 @@ fn shape_wrong_configuration_is_an_error_with_field_and_rule() {
         (no_process.field(), no_process.value()),
         ("processes of on_error", "0")
     );
-    let none = Shaper::new(LeakyBucket::new(Rate::per_second(0)))
+    let none = Shaper::new(Pace::new(Rate::per_second(0)))
         .map(drop)
         .unwrap_err();
     assert_eq!(
         (none.field(), none.value(), none.policy()),
         ("rate count", "0", Some("shape"))
     );
-    let long = Shaper::new(bucket().max_wait(Duration::MAX))
+    let long = Shaper::new(pace().max_wait(Duration::MAX))
         .map(drop)
         .unwrap_err();
     assert_eq!(long.field(), "max_wait in microseconds");
-    assert!(Shaper::builder(bucket()).name("a\nb").build().is_err());
+    assert!(Shaper::builder(pace()).name("a\nb").build().is_err());
 }
 
 #[test]
@@ -256,7 +251,7 @@ fn shape_call_may_be_made_before_the_runtime_is_entered() {
         .enable_all()
         .build()
         .unwrap();
-    let mut service = ShapeLayer::<u64>::of(ten(10_000).build().unwrap()).layer(Notes::new());
+    let mut service = ShapeLayer::of(ten(10_000).build().unwrap()).layer(Notes::new());
     let calls = [1, 2].map(|call| tower::Service::call(&mut service, call));
     for call in calls {
         runtime.block_on(call).unwrap();
@@ -266,9 +261,8 @@ fn shape_call_may_be_made_before_the_runtime_is_entered() {
 /// More units than fit into 32 bits keep their spacing, too.
 #[tokio::test(start_paused = true)]
 async fn shape_pause_keeps_billions_of_units_apart() {
-    let bucket =
-        LeakyBucket::new(Rate::per_second(100_000_000)).max_wait(Duration::from_secs(100_000));
-    let shaper = Shaper::builder(bucket)
+    let pace = Pace::new(Rate::per_second(100_000_000)).max_wait(Duration::from_secs(100_000));
+    let shaper = Shaper::builder(pace)
         .headroom(Duration::ZERO)
         .build()
         .unwrap();

@@ -3,9 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use throttle_core::Backend;
 use throttle_tower::shape::{Bound, QueueFull, ShapeError, Shaper, TokioClock};
-use throttle_tower::{LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
+use throttle_tower::{MemoryBackend, OnError, Pace, Rate, ShapeLayer};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -19,7 +18,7 @@ fn class_of(call: &u64) -> &'static str {
     ["high", "middle", "low"][(call / 100) as usize]
 }
 
-fn classed<B: Backend>(shaper: Shaper<B>) -> ShapeLayer<u64, B> {
+fn classed(shaper: Shaper) -> ShapeLayer<u64, u64> {
     ShapeLayer::of(shaper)
         .priority([("high", 0), ("middle", 10), ("low", 20)], class_of)
         .unwrap()
@@ -44,7 +43,7 @@ fn full(outcome: Outcome) -> QueueFull {
 
 #[tokio::test(start_paused = true)]
 async fn shape_call_of_a_higher_class_leaves_before_earlier_lower_ones() {
-    async fn check<B: Backend>(shapers: [Shaper<B>; 2], late: Duration) {
+    async fn check(shapers: [Shaper; 2], late: Duration) {
         let (notes, expected) = (Notes::new(), [0, 1, 2, 100, 101, 200, 201]);
         // The layers of one shaper have one queue.
         let [one, other] = shapers.map(|shaper| classed(shaper).layer(notes.clone()));
@@ -137,7 +136,7 @@ async fn shape_as_many_calls_as_the_reserve_pass_a_lower_one_in_time() {
 /// A call a turn of the highest class.
 #[tokio::test(start_paused = true)]
 async fn shape_lower_class_waits_for_its_longest_wait_and_no_longer() {
-    async fn check<B: Backend>(shaper: Shaper<B>) {
+    async fn check(shaper: Shaper) {
         let service = classed(shaper).layer(Notes::new());
         let mut highs = vec![begin(&service, 0).await, begin(&service, 0).await];
         let low = begin(&service, 200).await;
@@ -160,7 +159,7 @@ async fn shape_lower_class_waits_for_its_longest_wait_and_no_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn law_15_higher_call_that_gives_up_frees_its_place_at_once() {
-    async fn check<B: Backend>(shaper: Shaper<B>, late: Duration) {
+    async fn check(shaper: Shaper, late: Duration) {
         for keeps in [false, true] {
             let notes = Notes::new();
             let mut service = classed(shaper.clone()).layer(notes.clone());
@@ -197,7 +196,7 @@ async fn law_15_higher_call_that_gives_up_frees_its_place_at_once() {
 /// timer's next millisecond.
 #[tokio::test(start_paused = true)]
 async fn law_15_call_that_passes_another_takes_its_turn_as_of_when_it_was_due() {
-    let pace = LeakyBucket::new(Rate::per_second(1_600)).max_wait(Duration::from_secs(9));
+    let pace = Pace::new(Rate::per_second(1_600)).max_wait(Duration::from_secs(9));
     let shaper = Shaper::builder(pace)
         .headroom(Duration::ZERO)
         .build()
@@ -223,7 +222,7 @@ async fn law_15_call_that_passes_another_takes_its_turn_as_of_when_it_was_due() 
 
 #[tokio::test(start_paused = true)]
 async fn shape_call_that_passes_waits_only_for_the_units_that_it_uses() {
-    async fn check<B: Backend>(shaper: Shaper<B>, late: Duration) {
+    async fn check(shaper: Shaper, late: Duration) {
         let notes = Notes::new();
         let service = classed(shaper)
             .by_unit("tokens", |call| call % 100)
@@ -259,7 +258,7 @@ async fn shape_call_that_passes_waits_only_for_the_units_that_it_uses() {
 /// they were granted to.
 #[tokio::test(start_paused = true)]
 async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_another_cost() {
-    let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
+    let pace = Pace::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
     let shaper = over(
         &Remote::new(20 * MS),
         Shaper::builder(pace).headroom(Duration::ZERO),
@@ -299,7 +298,7 @@ async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_another_cost() {
 /// fit.
 #[tokio::test(start_paused = true)]
 async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_its_own_cost() {
-    let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
+    let pace = Pace::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
     let shaper = over(
         &Remote::new(20 * MS),
         Shaper::builder(pace).headroom(Duration::ZERO),
@@ -364,14 +363,14 @@ fn shape_classes_that_help_no_call_are_refused() {
                 a request takes 1",
         ),
     ] {
-        let error = layer(ten(5_000))
+        let error = layer::<()>(ten(5_000))
             .priority(classes.iter().copied(), class_of)
             .unwrap_err()
             .to_string();
         assert!(error.starts_with(start), "{error}");
     }
     assert!(
-        layer(ten(5_000))
+        layer::<()>(ten(5_000))
             .priority([("a", 0), ("b", 50)], class_of)
             .is_ok()
     );

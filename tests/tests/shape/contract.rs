@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use throttle_tower::shape::{ShapeError, Shaper};
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
+use throttle_tower::{OnError, Pace, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_test::mock;
@@ -36,7 +36,7 @@ async fn shape_readiness_is_that_of_the_inner_service() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_ready_service_is_called_after_the_wait() {
-    async fn check<B: throttle_core::Backend>(layer: ShapeLayer<u64, B>) {
+    async fn check(layer: ShapeLayer<u64, u64>) {
         // The mock panics if a clone is called whose readiness was not polled.
         let (service, mut inner): (_, Handle) = mock::pair();
         let mut service = layer.layer(service);
@@ -110,7 +110,7 @@ async fn shape_future_that_is_polled_after_completion_panics() {
         let message = again.map(drop).unwrap_err();
         assert_eq!(
             *message.downcast::<&str>().unwrap(),
-            "a ScheduleFuture was polled after completion"
+            "`async fn` resumed after completion"
         );
     }
     assert_eq!((shaper.stats().sent, shaper.stats().refused), (2, 1));
@@ -160,7 +160,7 @@ async fn shape_http_answers_a_refused_call_with_a_response() {
     let inner = service_fn(|_: Request<()>| async {
         Ok::<_, std::io::Error>(Response::new(String::from("hello")))
     });
-    let pace = LeakyBucket::new(Rate::per_second(2)).max_wait(Duration::from_millis(600));
+    let pace = Pace::new(Rate::per_second(2)).max_wait(Duration::from_millis(600));
     let layer = ShapeLayer::new(pace).unwrap().http();
     let mut service = layer.layer(inner);
     let mut calls: Vec<_> = (0..3).map(|_| service.call(Request::new(()))).collect();
@@ -199,24 +199,19 @@ async fn shape_http_answers_a_refused_call_with_a_response() {
 #[test]
 fn shape_types_can_be_named_and_sent() {
     struct Client {
-        _http: throttle_tower::shape::Shape<Notes, u64>,
-        _layer: ShapeLayer<u64, Remote>,
+        _http: throttle_tower::shape::Shape<Notes, u64, u64>,
+        _layer: ShapeLayer<u64, u64>,
         _shaper: Shaper,
     }
     fn is_send_and_sync<T: Send + Sync>() {}
     fn is_send<T: Send>() {}
     is_send_and_sync::<Client>();
-    is_send::<
-        throttle_tower::shape::ShapeFuture<
-            Notes,
-            u64,
-            Remote,
-            throttle_tower::shape::IgnoreUpstream,
-        >,
-    >();
+    is_send::<throttle_tower::shape::ShapeFuture<Notes, u64>>();
 }
 
-fn layer_of_requests(builder: throttle_tower::shape::ShaperBuilder) -> ShapeLayer<Request<()>> {
+fn layer_of_requests(
+    builder: throttle_tower::shape::ShaperBuilder,
+) -> ShapeLayer<Request<()>, Response<String>> {
     ShapeLayer::of(builder.build().unwrap())
 }
 

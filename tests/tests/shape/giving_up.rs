@@ -6,9 +6,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throttle_core::Backend;
 use throttle_tower::shape::{Shaper, ShaperBuilder};
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
+use throttle_tower::{OnError, Pace, Rate, ShapeLayer};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
@@ -24,7 +23,7 @@ enum GivesUp {
 
 /// 20 a second, and callers that give up after half a second: 25 come a second for a minute,
 /// then 10.
-async fn overload<B: Backend>(shaper: Shaper<B>, gives_up: GivesUp) -> Vec<usize> {
+async fn overload(shaper: Shaper, gives_up: GivesUp) -> Vec<usize> {
     let (log, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
     let seen = Arc::clone(&log);
     let layer = ShapeLayer::of(shaper);
@@ -53,7 +52,7 @@ async fn overload<B: Backend>(shaper: Shaper<B>, gives_up: GivesUp) -> Vec<usize
 }
 
 fn twenty(by_units: bool) -> ShaperBuilder {
-    let requests = LeakyBucket::new(Rate::per_second(20)).max_wait(Duration::from_secs(30));
+    let requests = Pace::new(Rate::per_second(20)).max_wait(Duration::from_secs(30));
     let paces = Shaper::builder(requests);
     if by_units {
         paces.by_unit("tokens", Rate::per_second(100_000))
@@ -89,7 +88,7 @@ async fn law_15_upstream_gets_its_rate_while_callers_give_up() {
 
 #[tokio::test(start_paused = true)]
 async fn law_15_call_that_is_kept_and_not_polled_passes_its_turns_on() {
-    async fn check<B: Backend>(shaper: Shaper<B>, kept: usize, trip: Duration) {
+    async fn check(shaper: Shaper, kept: usize, trip: Duration) {
         shaper.schedule("key", 1).await.unwrap();
         let mut idle: Vec<_> = (0..kept)
             .map(|_| Box::pin(shaper.schedule("key", 1)))
@@ -129,7 +128,7 @@ async fn law_15_call_that_is_kept_and_not_polled_passes_its_turns_on() {
 #[tokio::test(start_paused = true)]
 async fn law_15_turns_that_fit_no_call_any_more_stop_no_call() {
     for wait in 0..45 {
-        let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
+        let pace = Pace::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
         let shaper = over(
             &Remote::new(20 * MS),
             Shaper::builder(pace).headroom(Duration::ZERO),
@@ -155,7 +154,7 @@ async fn law_15_turns_that_fit_no_call_any_more_stop_no_call() {
 #[test]
 fn law_15_calls_go_on_when_the_runtime_of_the_first_one_stops() {
     for ends in [true, false] {
-        let pace = LeakyBucket::new(Rate::per_second(100)).max_wait(Duration::from_secs(60));
+        let pace = Pace::new(Rate::per_second(100)).max_wait(Duration::from_secs(60));
         let shaper = Shaper::builder(pace)
             .headroom(Duration::ZERO)
             .build()
@@ -250,7 +249,7 @@ fn shape_shutdown_with_a_thousand_waiting_calls_leaves_no_task() {
         // The pace is so slow that no second call leaves meanwhile, however busy the machine is.
         let slow = || {
             let one_a_minute =
-                LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(500 * 60));
+                Pace::new(Rate::per_minute(1)).max_wait(Duration::from_secs(500 * 60));
             Shaper::builder(one_a_minute).headroom(Duration::ZERO)
         };
         let shaper = over(&remote, slow(), OnError::Closed);

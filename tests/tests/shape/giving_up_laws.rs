@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use throttle_core::Backend;
 use throttle_tower::shape::{Shaper, ShaperBuilder, TokioClock};
-use throttle_tower::{LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
+use throttle_tower::{MemoryBackend, OnError, Pace, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, Service, service_fn};
@@ -56,11 +55,7 @@ struct Seen {
 }
 
 /// The calls of a service are in so many classes.
-async fn run<B: Backend>(
-    shapers: [Shaper<B>; 2],
-    classes: u64,
-    callers: &[(Caller, usize, u64)],
-) -> Vec<Seen> {
+async fn run(shapers: [Shaper; 2], classes: u64, callers: &[(Caller, usize, u64)]) -> Vec<Seen> {
     let service = service_fn(async |_: u64| Ok::<_, Infallible>(()));
     let services = shapers.map(|shaper| {
         let names = (0..classes).map(|class| (class.to_string(), class));
@@ -143,8 +138,7 @@ fn check(seen: &[Seen], forgotten: u64, late: u64) {
 }
 
 fn paced() -> ShaperBuilder {
-    let pace =
-        LeakyBucket::new(Rate::new(1, PROMISED as u32 * MS)).max_wait(Duration::from_secs(600));
+    let pace = Pace::new(Rate::new(1, PROMISED as u32 * MS)).max_wait(Duration::from_secs(600));
     Shaper::builder(pace).headroom(HEADROOM as u32 * MS)
 }
 

@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use throttle_core::Backend;
-use throttle_tower::shape::{HttpHead, PausedBy, Shaper, TokioClock};
+use throttle_tower::shape::{PauseCause, Shaper, TokioClock};
 use throttle_tower::{
-    Constant, FixedWindow, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer, ThrottleLayer,
-    limit,
+    Constant, FixedWindow, MemoryBackend, OnError, Pace, Rate, ShapeLayer, ThrottleLayer, limit,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -18,13 +16,12 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{MS, Remote, over, ten};
 
-type Shaped = ShapeLayer<Request<()>, MemoryBackend<TokioClock>, HttpHead>;
+type Shaped<Body = ()> = ShapeLayer<Request<()>, Response<Body>>;
 
-pub(crate) fn obeying(per_second: u64) -> Shaped {
-    let bucket =
-        LeakyBucket::new(Rate::per_second(per_second)).max_wait(Duration::from_secs(3_600));
+pub(crate) fn obeying<Body>(per_second: u64) -> Shaped<Body> {
+    let pace = Pace::new(Rate::per_second(per_second)).max_wait(Duration::from_secs(3_600));
     ShapeLayer::of(
-        Shaper::builder(bucket)
+        Shaper::builder(pace)
             .headroom(Duration::ZERO)
             .build()
             .unwrap(),
@@ -102,9 +99,9 @@ async fn shape_success_with_a_stated_wait_pauses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_refused_if_adds_refusals() {
+async fn shape_refusal_if_adds_refusals() {
     let layer = || {
-        obeying(10).refused_if(|status, headers| status == 400 && headers.contains_key("x-limit"))
+        obeying(10).refusal_if(|status, headers| status == 400 && headers.contains_key("x-limit"))
     };
     let limit = [("x-limit", "1")];
     assert_eq!(
@@ -120,9 +117,9 @@ async fn shape_refused_if_adds_refusals() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_shaper_of_a_layer_obeys_with_the_settings_of_the_layer() {
-    let layer = obeying(10)
+    let layer = obeying::<()>(10)
         .longest_pause(Duration::from_secs(20))
-        .refused_if(|status, _| status == 400);
+        .refusal_if(|status, _| status == 400);
     let shaper = layer.shaper().clone();
     let year = say(400, &[("retry-after", "31536000")]);
     shaper.obey("key", Instant::now(), year.status(), year.headers());
@@ -255,8 +252,8 @@ async fn shape_pause_is_bounded_whatever_the_upstream_asks_for() {
     );
     let longer = obeying(10).longest_pause(Duration::from_secs(90));
     assert_eq!(second_leaves(longer, year()).await, Duration::from_secs(90));
-    let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(3_600));
-    let before = ShapeLayer::new(bucket)
+    let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(3_600));
+    let before = ShapeLayer::new(pace)
         .unwrap()
         .longest_pause(Duration::from_secs(2))
         .obey_upstream();
@@ -265,6 +262,39 @@ async fn shape_pause_is_bounded_whatever_the_upstream_asks_for() {
         Duration::from_secs(2),
         "whatever the order of the options"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_longest_pause_of_zero_disables_pauses() {
+    for refusal in [
+        say(429, &[]),
+        say(429, &[("retry-after", "7")]),
+        say(429, &[("ratelimit", r#""api";r=0;t=7"#)]),
+    ] {
+        let layer = obeying(10).longest_pause(Duration::ZERO);
+        let (shaper, wait) = (layer.shaper().clone(), second_leaves(layer, refusal).await);
+        assert_eq!(wait, 100 * MS, "the pace alone");
+        assert_eq!((shaper.stats().refusals, shaper.stats().paused), (1, 0));
+    }
+    let paused = obeying(10).longest_pause(MS * 1_000);
+    let wait = second_leaves(paused, say(429, &[("retry-after", "7")])).await;
+    assert_eq!(wait, Duration::from_secs(1));
+}
+
+/// A function says which responses describe the present: not those of a cache.
+#[tokio::test(start_paused = true)]
+async fn shape_response_without_a_head_pauses_nothing() {
+    let layer = || {
+        obeying(10).obey_upstream_of(|response: &Response<()>| {
+            let is_cached = response.headers().contains_key("age");
+            (!is_cached).then(|| (response.status(), response.headers()))
+        })
+    };
+    let refusal = say(429, &[("retry-after", "7")]);
+    let cached = say(429, &[("retry-after", "7"), ("age", "5")]);
+    let wait = second_leaves(layer(), refusal).await;
+    assert_eq!(wait, Duration::from_secs(7));
+    assert_eq!(second_leaves(layer(), cached).await, 100 * MS);
 }
 
 #[tokio::test(start_paused = true)]
@@ -294,7 +324,7 @@ async fn shape_jitter_lengthens_the_longest_pause_too_and_at_most_doubles_it() {
 /// at the pace.
 #[tokio::test(start_paused = true)]
 async fn shape_waiting_calls_leave_in_order_after_the_pause() {
-    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
+    let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
     let shaper = Shaper::builder(pace)
         .headroom(Duration::ZERO)
         .build()
@@ -347,7 +377,7 @@ async fn shape_waiting_calls_leave_in_order_after_the_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_call_that_a_pause_delays_too_long_is_refused() {
-    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(2));
+    let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(2));
     let shaper = Shaper::builder(pace)
         .headroom(Duration::ZERO)
         .build()
@@ -370,7 +400,7 @@ async fn shape_call_that_a_pause_delays_too_long_is_refused() {
 /// spaced.
 #[tokio::test(start_paused = true)]
 async fn shape_last_unit_of_a_call_decides_whether_it_fits_after_a_pause() {
-    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(2));
+    let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(2));
     let shaper = Shaper::builder(pace)
         .headroom(Duration::ZERO)
         .build()
@@ -452,8 +482,8 @@ async fn shape_waiting_calls_that_a_pause_makes_late_fail_when_it_begins() {
     shaper.pause("key", 7_000 * MS);
     let paused = shaper.paused_until("key").unwrap();
     assert_eq!(
-        (paused.until - start, paused.by),
-        (7_950 * MS, PausedBy::Program)
+        (paused.until - start, paused.cause),
+        (7_950 * MS, PauseCause::Program)
     );
     let mut ended = calls.join_all().await;
     ended.sort_by_key(|(call, ..)| *call);
@@ -467,7 +497,7 @@ async fn shape_waiting_calls_that_a_pause_makes_late_fail_when_it_begins() {
             ),
             _ => {
                 let full = left.unwrap_err();
-                assert_eq!((at, full.paused), (950, Some(paused)));
+                assert_eq!((at, full.pause), (950, Some(paused)));
                 assert_eq!(full.retry_after, Some(50 * MS), "{call}");
             }
         }
@@ -492,7 +522,7 @@ async fn shape_pause_holds_for_the_key_of_the_response() {
 /// Positions of a key that has been idle since its last pause save nothing up.
 #[tokio::test(start_paused = true)]
 async fn shape_second_pause_of_an_idle_key_is_followed_by_no_burst() {
-    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
+    let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
     let shaper = Shaper::builder(pace)
         .headroom(Duration::ZERO)
         .build()
@@ -698,7 +728,7 @@ async fn shape_response_of_a_call_from_before_a_pause_ends_no_pause() {
 /// over a store that has to be waited for.
 #[tokio::test(start_paused = true)]
 async fn shape_call_whose_bound_ends_passes_those_that_are_held() {
-    async fn departures<B: Backend>(shaper: Shaper<B>) -> Vec<(String, u128)> {
+    async fn departures(shaper: Shaper) -> Vec<(String, u128)> {
         let (start, left) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
         let notes = Arc::clone(&left);
         let layer = ShapeLayer::of(shaper)

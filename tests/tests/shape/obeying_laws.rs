@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Response};
 use throttle_tower::shape::{Bound, ShapeError, Shaper};
-use throttle_tower::{Key, LeakyBucket, Rate, ShapeLayer};
+use throttle_tower::{Key, Pace, Rate, ShapeLayer};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -101,7 +101,7 @@ struct CallLog {
 
 async fn history(seed: u64) -> Result<[usize; 2], String> {
     let mut random = Random(seed);
-    let pace = LeakyBucket::new(Rate::per_second(PER_SECOND)).max_wait(LONGEST);
+    let pace = Pace::new(Rate::per_second(PER_SECOND)).max_wait(LONGEST);
     let mut pace = Shaper::builder(pace).headroom(Duration::ZERO);
     let by_units = random.below(3) == 0;
     if by_units {
@@ -177,7 +177,7 @@ async fn history(seed: u64) -> Result<[usize; 2], String> {
             let by_place = full.bound == Bound::Class
                 || full.retry_after.is_none()
                 || turn > latest - 150 * MS;
-            if full.paused.is_none() && !by_place {
+            if full.pause.is_none() && !by_place {
                 return Err(format!("{full:?} is no matter of its place: {turns} turns"));
             }
             Ok(())

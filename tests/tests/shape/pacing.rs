@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throttle_tower::shape::{Bound, Shaper};
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
+use throttle_tower::{OnError, Pace, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
@@ -39,7 +39,7 @@ async fn shape_departures_are_never_early_and_do_not_drift() {
     const DEPARTURES: usize = 100_000;
     const CALLERS: usize = 100;
     // 333 1/3 µs apart, so that any rounding shows.
-    let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(3_000)))
+    let shaper = Shaper::builder(Pace::new(Rate::per_second(3_000)))
         .headroom(Duration::ZERO)
         .build()
         .unwrap();
@@ -99,23 +99,17 @@ async fn shape_headroom_keeps_every_period_within_the_rate() {
         }
         times
     };
-    let bucket = || LeakyBucket::new(Rate::per_second(10));
-    let usual = departures(Shaper::new(bucket()).unwrap()).await;
+    let pace = || Pace::new(Rate::per_second(10));
+    let usual = departures(Shaper::new(pace()).unwrap()).await;
     assert_eq!(
         usual[10].as_micros().div_ceil(1_000),
         1_005,
         "ten in a period and five milliseconds"
     );
-    let wide = departures(
-        Shaper::builder(bucket())
-            .headroom(200 * MS)
-            .build()
-            .unwrap(),
-    )
-    .await;
+    let wide = departures(Shaper::builder(pace()).headroom(200 * MS).build().unwrap()).await;
     assert_eq!(wide[10].as_millis(), 1_200);
     let none = departures(
-        Shaper::builder(bucket())
+        Shaper::builder(pace())
             .headroom(Duration::ZERO)
             .build()
             .unwrap(),
@@ -154,7 +148,7 @@ async fn shape_store_decides_in_one_round_trip() {
 /// After a process has stood still, calls do not catch up: no period contains more than the rate.
 #[tokio::test]
 async fn shape_process_that_stood_still_sends_no_burst() {
-    let shaper = Shaper::builder(LeakyBucket::new(Rate::new(20, 200 * MS)))
+    let shaper = Shaper::builder(Pace::new(Rate::new(20, 200 * MS)))
         .headroom(10 * MS)
         .build()
         .unwrap();
@@ -183,10 +177,7 @@ async fn shape_process_that_stood_still_sends_no_burst() {
 #[test]
 fn shape_usual_headroom_is_a_part_of_the_period_within_bounds() {
     let pace = |period_ms: u64| {
-        Shaper::builder(LeakyBucket::new(Rate::new(
-            10,
-            Duration::from_millis(period_ms),
-        )))
+        Shaper::builder(Pace::new(Rate::new(10, Duration::from_millis(period_ms))))
     };
     for (period, local, shared) in [
         (200, 202_000, 205_000),
@@ -205,8 +196,8 @@ fn shape_usual_headroom_is_a_part_of_the_period_within_bounds() {
         assert_eq!(fleet.rate(), Rate::new(10, Duration::from_micros(shared)));
     }
     // With headroom this longest wait could not be counted exactly.
-    let long = LeakyBucket::new(Rate::per_second(1_000_000))
-        .max_wait(Duration::from_micros((1 << 52) - 2));
+    let long =
+        Pace::new(Rate::per_second(1_000_000)).max_wait(Duration::from_micros((1 << 52) - 2));
     assert_eq!(
         Shaper::new(long).unwrap().rate(),
         Rate::per_second(1_000_000)
@@ -215,7 +206,7 @@ fn shape_usual_headroom_is_a_part_of_the_period_within_bounds() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_key_cost_and_deadline_hold_in_any_order() {
-    type Set = fn(ShapeLayer<u64>) -> ShapeLayer<u64>;
+    type Set = fn(ShapeLayer<u64, u64>) -> ShapeLayer<u64, u64>;
     let key: Set = |layer| layer.by(|call| (call % 2).into());
     let cost: Set = |layer| layer.cost(|_| 3);
     let deadline: Set = |layer| layer.deadline(|_| Some(Duration::from_millis(400)));
@@ -225,7 +216,7 @@ async fn shape_key_cost_and_deadline_hold_in_any_order() {
         [cost, deadline, key],
     ] {
         // Each is set on a clone, while the layer itself is kept.
-        let on_a_clone = |layer: ShapeLayer<u64>, set: Set| set(layer.clone());
+        let on_a_clone = |layer: ShapeLayer<u64, u64>, set: Set| set(layer.clone());
         let service = order
             .into_iter()
             .fold(layer(ten(10_000)), on_a_clone)

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use throttle_core::Backend;
 use throttle_tower::shape::Shaper;
 use throttle_tower::{Key, OnError};
 use tokio::task::JoinSet;
@@ -13,7 +12,7 @@ use crate::support::{MS, Remote, over, poll, ten};
 
 #[tokio::test(start_paused = true)]
 async fn shape_calls_keep_the_intervals_of_their_units_after_a_pause() {
-    async fn check<B: Backend>(shaper: Shaper<B>, key: Key) {
+    async fn check(shaper: Shaper, key: Key) {
         let start = Instant::now();
         shaper.pause(key.clone(), Duration::from_secs(1));
         // A call that is dropped gives back all of its units.
@@ -87,7 +86,7 @@ async fn shape_call_dropped_late_in_a_pause_leaves_no_gap() {
 
 /// An upstream refuses a call that leaves now, without saying how long to wait. Returns when the
 /// next call leaves.
-async fn refused(shaper: &Shaper<impl Backend>) -> Duration {
+async fn refused(shaper: &Shaper) -> Duration {
     let now = Instant::now();
     shaper.obey("key", now, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new());
     shaper.schedule("key", 1).await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Request;
-use throttle_tower::shape::{HttpHead, Shaper, TokioClock};
+use throttle_tower::shape::{Shaper, TokioClock};
 use throttle_tower::{MemoryBackend, OnError, ShapeLayer};
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Layer, ServiceExt};
@@ -14,12 +14,12 @@ use crate::support::{MS, Remote, over, ten};
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// A process of the fleet.
-fn process(store: &Remote) -> Shaper<Remote> {
+fn process(store: &Remote) -> Shaper {
     over(store, ten(60_000).share_pauses(LONGEST), OnError::Closed)
 }
 
 /// Makes calls of a key, one after the other, until then. Returns when they left.
-fn calls(shaper: &Shaper<Remote>, until: Instant) -> tokio::task::JoinHandle<Vec<Duration>> {
+fn calls(shaper: &Shaper, until: Instant) -> tokio::task::JoinHandle<Vec<Duration>> {
     let (shaper, start) = (shaper.clone(), Instant::now());
     tokio::spawn(async move {
         let mut left = Vec::new();
@@ -59,7 +59,7 @@ async fn shape_pause_of_a_process_holds_for_others_within_a_quarter_second() {
 async fn shape_refusal_in_one_process_stops_waiting_calls_of_another() {
     let store = Remote::new(2 * MS);
     let (one, other) = (process(&store), process(&store));
-    let layer: ShapeLayer<_, _, HttpHead> = ShapeLayer::of(one)
+    let layer: ShapeLayer<http::Request<()>, http::Response<()>> = ShapeLayer::of(one)
         .by(|_: &Request<()>| "key".into())
         .obey_upstream();
     let refusing = layer.layer(upstream(|call| match call {
@@ -87,7 +87,7 @@ async fn shape_refusal_in_one_process_stops_waiting_calls_of_another() {
 }
 
 /// When the second call leaves: the first may leave while the process looks.
-async fn stopped_for(shaper: &Shaper<Remote>) -> Duration {
+async fn stopped_for(shaper: &Shaper) -> Duration {
     let start = Instant::now();
     shaper.schedule("key", 1).await.unwrap();
     sleep(20 * MS).await;

@@ -1,6 +1,5 @@
 //! What a shaper counts.
 
-use throttle_core::Backend;
 use throttle_tower::shape::{Bound, ShapeError, Shaper};
 use throttle_tower::{Key, OnError, ShapeLayer};
 use tower::{Layer, ServiceExt};
@@ -10,7 +9,7 @@ use crate::support::{MS, Notes, Remote, over, ten, wait, waiting};
 /// Whether this process or a store keeps the schedule, and whichever key it is.
 #[tokio::test(start_paused = true)]
 async fn shape_refusal_is_counted_once_whichever_bound_refuses() {
-    async fn check<B: Backend>(shaper: Shaper<B>, key: Key) {
+    async fn check(shaper: Shaper, key: Key) {
         let bound = |error: ShapeError| error.queue_full().unwrap().bound;
         let mut calls = Vec::new();
         for _ in 0..4 {

@@ -13,7 +13,7 @@ use throttle_core::{
     Backend, BackendError, BackendErrorKind, Decision, MemorySet, PolicySet, Timestamp,
 };
 use throttle_tower::shape::{Shaper, ShaperBuilder, TokioClock};
-use throttle_tower::{ConfigError, Key, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
+use throttle_tower::{ConfigError, Key, MemoryBackend, OnError, Pace, Rate, ShapeLayer};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower::Service;
@@ -22,10 +22,8 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 
 /// Exactly ten a second, with a longest wait in milliseconds.
 pub(crate) fn ten(max_wait_ms: u64) -> ShaperBuilder {
-    Shaper::builder(
-        LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_millis(max_wait_ms)),
-    )
-    .headroom(Duration::ZERO)
+    Shaper::builder(Pace::new(Rate::per_second(10)).max_wait(Duration::from_millis(max_wait_ms)))
+        .headroom(Duration::ZERO)
 }
 
 /// The numbers of the calls to the service, with the time of each since it was created.
@@ -209,7 +207,7 @@ impl Backend for Remote {
 }
 
 /// A shaper over a remote store.
-pub(crate) fn over(remote: &Remote, builder: ShaperBuilder, rule: OnError) -> Shaper<Remote> {
+pub(crate) fn over(remote: &Remote, builder: ShaperBuilder, rule: OnError) -> Shaper {
     builder
         .name("test")
         .on_error(rule)
@@ -218,19 +216,19 @@ pub(crate) fn over(remote: &Remote, builder: ShaperBuilder, rule: OnError) -> Sh
         .unwrap()
 }
 
-pub(crate) fn layer(builder: ShaperBuilder) -> ShapeLayer<u64> {
+pub(crate) fn layer<Res>(builder: ShaperBuilder) -> ShapeLayer<u64, Res> {
     ShapeLayer::of(builder.build().unwrap())
 }
 
 /// How long a call of one unit waits that comes now.
-pub(crate) async fn wait<B: Backend>(shaper: &Shaper<B>, key: impl Into<Key>) -> Duration {
+pub(crate) async fn wait(shaper: &Shaper, key: impl Into<Key>) -> Duration {
     let start = Instant::now();
     shaper.schedule(key, 1).await.unwrap();
     start.elapsed()
 }
 
 /// A call that waits in a task of its own.
-pub(crate) async fn waiting<B: Backend>(shaper: &Shaper<B>, key: impl Into<Key>) -> JoinHandle<()> {
+pub(crate) async fn waiting(shaper: &Shaper, key: impl Into<Key>) -> JoinHandle<()> {
     let (shaper, key) = (shaper.clone(), key.into());
     let waiting = tokio::spawn(async move { shaper.schedule(key, 1).await.unwrap() });
     tokio::task::yield_now().await;

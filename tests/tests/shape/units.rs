@@ -4,10 +4,9 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
-use throttle_core::Backend;
 use throttle_tower::shape::{Bound, ShapeError, ShapeUsage, Shaper, ShaperBuilder, TokioClock};
 use throttle_tower::usage::UsageError;
-use throttle_tower::{LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
+use throttle_tower::{MemoryBackend, OnError, Pace, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -16,7 +15,7 @@ use crate::support::{MS, Remote, over, poll, wait};
 
 /// A request takes 100 ms, a token 10 ms.
 pub(crate) fn model(max_wait: Duration) -> ShaperBuilder {
-    let requests = LeakyBucket::new(Rate::per_second(10)).max_wait(max_wait);
+    let requests = Pace::new(Rate::per_second(10)).max_wait(max_wait);
     Shaper::builder(requests)
         .by_unit("tokens", Rate::per_second(100))
         .headroom(Duration::ZERO)
@@ -27,7 +26,7 @@ fn minute() -> Shaper {
 }
 
 /// When each call left, in ms. They are reserved in this order, at once.
-async fn times<B: Backend>(shaper: &Shaper<B>, tokens: &[u64]) -> Vec<u128> {
+async fn times(shaper: &Shaper, tokens: &[u64]) -> Vec<u128> {
     let start = Instant::now();
     let mut calls = Vec::new();
     for tokens in tokens {
@@ -301,7 +300,7 @@ fn shape_units_are_checked_when_the_shaper_is_built() {
     }
     let never = text(model(second).by_unit("words", Rate::per_second(0)));
     assert!(never.contains("words") && never.contains("rate"), "{never}");
-    let layer: ShapeLayer<u64> = ShapeLayer::of(model(second).build().unwrap());
+    let layer: ShapeLayer<u64, u64> = ShapeLayer::of(model(second).build().unwrap());
     let unknown = layer
         .clone()
         .by_unit("words", |_| 1)
@@ -318,7 +317,7 @@ fn shape_units_are_checked_when_the_shaper_is_built() {
         .unwrap_err()
         .to_string();
     assert!(twice.contains("one estimate"), "{twice}");
-    let one_pace = ShapeLayer::<u64>::new(LeakyBucket::new(Rate::per_second(5))).unwrap();
+    let one_pace = ShapeLayer::<u64, ()>::new(Pace::new(Rate::per_second(5))).unwrap();
     let none = one_pace.by_unit("tokens", |_| 1).unwrap_err().to_string();
     assert!(
         none.contains("add .by_unit(…) to the shaper's builder"),
@@ -348,6 +347,19 @@ async fn shape_layer_settles_what_a_response_says() {
         assert_eq!(start.elapsed(), at * MS);
     }
     assert_eq!(service.layer().stats().sent, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_response_is_settled_by_each_function_in_the_order_given() {
+    let pace = model(Duration::from_secs(60)).build().unwrap();
+    let layer = ShapeLayer::of(pace)
+        .by_unit("tokens", |tokens: &u64| *tokens)
+        .unwrap()
+        .settle_with(|response: &mut Response<u64>, _| *response.body_mut() += 1)
+        .settle_with(|response: &mut Response<u64>, _| *response.body_mut() *= 10)
+        .obey_upstream();
+    let response = layer.layer(answers()).oneshot(2).await.unwrap();
+    assert_eq!(response.into_body(), 30);
 }
 
 #[tokio::test(start_paused = true)]
@@ -464,7 +476,7 @@ async fn shape_shapers_of_one_pace_and_of_two_share_the_pace_of_requests() {
         .backend(memory.clone())
         .build()
         .unwrap();
-    let one = LeakyBucket::new(Rate::per_second(10)).max_wait(second);
+    let one = Pace::new(Rate::per_second(10)).max_wait(second);
     let one = Shaper::builder(one)
         .headroom(Duration::ZERO)
         .name("api")
@@ -481,7 +493,7 @@ async fn shape_shapers_of_one_pace_and_of_two_share_the_pace_of_requests() {
 /// A wrong number stops a key for a minute, and not for ever.
 #[tokio::test(start_paused = true)]
 async fn shape_debt_is_at_most_a_minute_or_the_longest_wait() {
-    async fn check<B: Backend>(shaper: Shaper<B>, owed: u64) {
+    async fn check(shaper: Shaper, owed: u64) {
         let start = Instant::now();
         let usage = shaper
             .schedule_units("key", 1, &[("tokens", 10)])

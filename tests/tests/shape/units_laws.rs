@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use throttle_core::Backend;
 use throttle_tower::shape::{ShapeError, ShapeUsage, Shaper, ShaperBuilder, TokioClock};
-use throttle_tower::{LeakyBucket, MemoryBackend, OnError, Rate};
+use throttle_tower::{MemoryBackend, OnError, Pace, Rate};
 use tokio::time::{Instant, advance};
 
 use crate::support::{MS, Remote, poll};
@@ -21,8 +20,7 @@ const POLLED: u64 = 3;
 const WAITS: [u64; 2] = [150, 60_000];
 
 fn pace(max_wait: u64) -> ShaperBuilder {
-    let requests =
-        LeakyBucket::new(Rate::new(1, REQUEST as u32 * MS)).max_wait(max_wait as u32 * MS);
+    let requests = Pace::new(Rate::new(1, REQUEST as u32 * MS)).max_wait(max_wait as u32 * MS);
     Shaper::builder(requests)
         .by_unit("tokens", Rate::new(1, TOKEN as u32 * MS))
         .headroom(Duration::ZERO)
@@ -78,15 +76,15 @@ struct Call {
     settled: Option<(u64, u64)>,
 }
 
-struct Run<B: Backend> {
-    shaper: Shaper<B>,
+struct Run {
+    shaper: Shaper,
     start: Instant,
     calls: Vec<Call>,
     refused: usize,
 }
 
-impl<B: Backend> Run<B> {
-    fn new(shaper: Shaper<B>) -> Self {
+impl Run {
+    fn new(shaper: Shaper) -> Self {
         Self {
             shaper,
             start: Instant::now(),
@@ -401,7 +399,7 @@ proptest! {
     }
 }
 
-async fn any_steps<B: Backend>(shaper: Shaper<B>, steps: &[Step], late: u64) {
+async fn any_steps(shaper: Shaper, steps: &[Step], late: u64) {
     let mut run = Run::new(shaper);
     for step in steps {
         run.step(step).await;
@@ -409,7 +407,7 @@ async fn any_steps<B: Backend>(shaper: Shaper<B>, steps: &[Step], late: u64) {
     check(&run.finish().await, late);
 }
 
-async fn exactly<B: Backend>(shaper: Shaper<B>, steps: &[Step]) {
+async fn exactly(shaper: Shaper, steps: &[Step]) {
     let mut run = Run::new(shaper);
     for step in steps {
         run.step(step).await;

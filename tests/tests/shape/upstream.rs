@@ -8,11 +8,10 @@ use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use throttle_core::Backend;
 use throttle_redis::RedisBackend;
 use throttle_test_servers::Shared;
-use throttle_tower::shape::{PausedBy, Shaper};
-use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
+use throttle_tower::shape::{PauseCause, Shaper};
+use throttle_tower::{OnError, Pace, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tower::{Layer, ServiceExt};
 
@@ -27,20 +26,16 @@ const CALLS: usize = 192;
 
 type Http = Client<HttpConnector, Empty<Bytes>>;
 
-fn bucket() -> LeakyBucket {
-    LeakyBucket::new(Rate::new(COUNT, PERIOD)).max_wait(Duration::from_secs(60))
+fn pace() -> Pace {
+    Pace::new(Rate::new(COUNT, PERIOD)).max_wait(Duration::from_secs(60))
 }
 
 /// Each caller makes its next call after its last response.
-async fn run<B: Backend>(
-    layers: &[ShapeLayer<Request<Empty<Bytes>>, B>],
-    callers: usize,
-    upstream: &Upstream,
-) {
+async fn run(shapers: &[Shaper], callers: usize, upstream: &Upstream) {
     let mut calling = JoinSet::new();
     for caller in 0..callers {
         let http: Http = Client::builder(TokioExecutor::new()).build_http();
-        let service = layers[caller % layers.len()].layer(http);
+        let service = ShapeLayer::of(shapers[caller % shapers.len()].clone()).layer(http);
         let uri = format!("http://{}/", upstream.address);
         calling.spawn(async move {
             for _ in 0..CALLS / callers {
@@ -57,12 +52,9 @@ async fn run<B: Backend>(
 
 async fn keeps_the_promise(callers: usize) {
     let upstream = Upstream::start().await;
-    let shaper = Shaper::builder(bucket())
-        .headroom(HEADROOM)
-        .build()
-        .unwrap();
+    let shaper = Shaper::builder(pace()).headroom(HEADROOM).build().unwrap();
     let start = Instant::now();
-    run(&[ShapeLayer::of(shaper)], callers, &upstream).await;
+    run(&[shaper], callers, &upstream).await;
     check(&upstream, start.elapsed(), callers);
 }
 
@@ -92,20 +84,20 @@ async fn shape_upstream_never_counts_more_than_promised_from_64_callers() {
 async fn shape_upstream_never_counts_more_than_promised_over_redis() {
     let shared = Shared::new();
     let upstream = Upstream::start().await;
-    let layers = [(); 3].map(|()| {
+    let shapers = [(); 3].map(|()| {
         let backend = RedisBackend::builder(throttle_redis::Single::new(&shared.url()).unwrap())
             .prefix(shared.prefix())
             .deadline(Duration::from_secs(2))
             .build()
             .unwrap();
-        let shaper = Shaper::builder(bucket())
+        let shaper = Shaper::builder(pace())
             .headroom(HEADROOM)
             .name("fleet")
             .on_error(OnError::Closed);
-        ShapeLayer::of(shaper.backend(backend).build().unwrap())
+        shaper.backend(backend).build().unwrap()
     });
     let start = Instant::now();
-    run(&layers, 9 * 3, &upstream).await;
+    run(&shapers, 9 * 3, &upstream).await;
     let made = CALLS / 27 * 27;
     assert_eq!(upstream.count(), made);
     let most = upstream.most_within(PERIOD);
@@ -114,7 +106,7 @@ async fn shape_upstream_never_counts_more_than_promised_over_redis() {
         "{most} in a period, promised {COUNT}"
     );
     assert!(start.elapsed() < (PERIOD + HEADROOM) * made as u32 / COUNT as u32 * 3 / 2);
-    let sent: u64 = layers.iter().map(|layer| layer.stats().sent).sum();
+    let sent: u64 = shapers.iter().map(|shaper| shaper.stats().sent).sum();
     assert_eq!(sent, made as u64);
 }
 
@@ -129,7 +121,7 @@ async fn law_15_given_up_calls_leave_the_whole_rate_to_another_over_redis() {
             .deadline(Duration::from_secs(2))
             .build()
             .unwrap();
-        let pace = LeakyBucket::new(Rate::per_second(20)).max_wait(Duration::from_secs(60));
+        let pace = Pace::new(Rate::per_second(20)).max_wait(Duration::from_secs(60));
         Shaper::builder(pace)
             .name("pace")
             .on_error(OnError::Closed)
@@ -169,7 +161,7 @@ async fn law_16_shape_pause_heard_by_one_process_holds_in_another_over_redis() {
             .deadline(Duration::from_secs(2))
             .build()
             .unwrap();
-        let pace = LeakyBucket::new(Rate::per_second(20)).max_wait(Duration::from_secs(max_wait));
+        let pace = Pace::new(Rate::per_second(20)).max_wait(Duration::from_secs(max_wait));
         Shaper::builder(pace)
             .name("pace")
             .on_error(OnError::Closed)
@@ -198,8 +190,8 @@ async fn law_16_shape_pause_heard_by_one_process_holds_in_another_over_redis() {
     let failed: Vec<_> = ended.iter().filter(|(_, full)| full.is_some()).collect();
     assert!(failed.len() >= 15, "{ended:?}");
     for (at, full) in failed {
-        let paused = full.unwrap().paused.expect("the pause is the cause");
-        assert_eq!(paused.by, PausedBy::Fleet);
+        let paused = full.unwrap().pause.expect("the pause is the cause");
+        assert_eq!(paused.cause, PauseCause::Fleet);
         assert!(
             paused.until.max(left + PAUSE) - paused.until.min(left + PAUSE) < PAUSE / 10,
             "{paused:?}"

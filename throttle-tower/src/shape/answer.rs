@@ -10,12 +10,11 @@ use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, Decision, Status, Timestamp};
 
 use super::schedule::Schedule;
-use super::wanted::Wanted;
 use crate::limit::OnError;
 
 /// What the backend says.
-pub(super) enum Answer {
-    /// The calls may leave. The turn behind them is due after that time, counted from the decision.
+pub(super) enum TurnAnswer {
+    /// The calls may leave. The next turn is due after that time, counted from the decision.
     Granted {
         next: Duration,
         receipt: Option<Box<Receipt>>,
@@ -29,65 +28,55 @@ pub(super) enum Answer {
     Failed(BackendError),
 }
 
-pub(super) type Calls = SmallVec<[Call; 3]>;
+pub(super) type PaceCalls = SmallVec<[Call; 3]>;
 
-impl<B: Backend> Schedule<B> {
-    /// The present instant by the clock that decides about a call, if it is known.
-    pub(super) fn backend_now(&self, wanted: &Wanted) -> Option<Timestamp> {
-        self.backend.now(&self.prepared, &wanted.calls())
-    }
-
+impl Schedule {
     /// Asks for one call, as of an instant if one is given. `None` if the backend has to be waited
     /// for.
-    pub(super) fn ask_at_once(&self, wanted: &Wanted, as_of: Option<Timestamp>) -> Option<Answer> {
-        let calls = wanted.calls();
+    pub(super) fn ask_now(
+        &self,
+        calls: &PaceCalls,
+        as_of: Option<Timestamp>,
+    ) -> Option<TurnAnswer> {
         let decision = match as_of.filter(|_| !self.backend.can_fail()) {
             Some(at) => {
-                let deciding = pin!(self.backend.decide_as_of(&self.prepared, &calls, at));
-                let Poll::Ready(decided) = deciding.poll(&mut Context::from_waker(Waker::noop()))
-                else {
-                    return None;
-                };
-                decided.ok()?
+                let deciding = pin!(self.backend.decide_as_of(&self.prepared, calls, at));
+                match deciding.poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(decision) => decision.ok()?,
+                    Poll::Pending => return None,
+                }
             }
-            None => self.backend.decide_at_once(&self.prepared, &calls)?,
+            None => self.backend.decide_at_once(&self.prepared, calls)?,
         };
         // Only what may be corrected later is kept.
-        Some(conclude(&decision, &calls, wanted.units.is_some()))
+        Some(conclude(&decision, calls, self.paces.has_units()))
     }
 
-    /// Asks a backend that has to be waited for. If it fails, the first call `alone` is decided
-    /// without it.
+    /// Asks a backend that has to be waited for.
     pub(super) async fn ask(
         &self,
-        calls: &Calls,
-        alone: &Calls,
+        calls: &PaceCalls,
         as_of: Option<Timestamp>,
-    ) -> (Answer, bool) {
-        let deciding = match as_of {
+    ) -> Result<TurnAnswer, BackendError> {
+        let decision = match as_of {
             Some(at) => self.backend.decide_as_of(&self.prepared, calls, at),
             None => self.backend.decide(&self.prepared, calls),
         };
-        match deciding.await {
-            Ok(decision) => {
-                if let Some(share) = &self.share {
-                    share.note(&decision, calls);
-                }
-                (conclude(&decision, calls, true), false)
-            }
-            Err(error) => (self.without_the_store(error, alone), true),
+        let decision = decision.await?;
+        if let Some(share) = &self.share {
+            share.note(&decision, calls);
         }
+        Ok(conclude(&decision, calls, true))
     }
 
-    #[cold]
-    fn without_the_store(&self, error: BackendError, calls: &Calls) -> Answer {
+    pub(super) fn without_the_store(&self, error: BackendError, calls: &PaceCalls) -> TurnAnswer {
         let is_busy = error.kind().is_busy();
         match (self.on_error, &self.share) {
-            (OnError::Open, share) if share.is_none() || !is_busy => Answer::Unpaced,
+            (OnError::Open, share) if share.is_none() || !is_busy => TurnAnswer::Unpaced,
             (OnError::Open | OnError::Local { .. }, Some(share)) => {
                 conclude(&share.decide(calls, error.kind()), calls, true)
             }
-            _ => Answer::Failed(error),
+            _ => TurnAnswer::Failed(error),
         }
     }
 
@@ -99,7 +88,7 @@ impl<B: Backend> Schedule<B> {
     }
 }
 
-fn conclude(decision: &Decision, calls: &[Call], keeps_receipt: bool) -> Answer {
+fn conclude(decision: &Decision, calls: &[Call], keeps_receipt: bool) -> TurnAnswer {
     if decision.is_admitted() {
         // The next call may not use the other units of this one.
         let requests = decision
@@ -112,7 +101,9 @@ fn conclude(decision: &Decision, calls: &[Call], keeps_receipt: bool) -> Answer 
         } else {
             None
         };
-        return Answer::Granted { next, receipt };
+        return TurnAnswer::Granted { next, receipt };
     }
-    decision.retry_after().map_or(Answer::Never, Answer::Wait)
+    decision
+        .retry_after()
+        .map_or(TurnAnswer::Never, TurnAnswer::Wait)
 }

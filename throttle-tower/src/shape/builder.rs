@@ -1,21 +1,22 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use throttle_core::{
-    Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, PolicyName, Rate,
+    Backend, BoxBackend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, PolicyName,
+    PolicySet, Rate,
 };
 
 use super::clock::TokioClock;
 use super::obey_upstream::ObeyUpstream;
-use super::one_key::OneKey;
+use super::pace::Pace;
 use super::pauses::shared::SharedPauses;
-use super::queues::Queues;
+use super::queues::CallQueues;
 use super::schedule::Schedule;
 use super::shaper::Shaper;
-use super::stats::Counters;
+use super::stats::ShapeCounters;
 use super::units::UnitPaces;
 use crate::limit::OnError;
 use crate::usage::Background;
@@ -25,14 +26,14 @@ impl Shaper {
     ///
     /// # Errors
     ///
-    /// If the bucket's configuration is wrong. The error names the field, the value and the bound.
-    pub fn new(bucket: LeakyBucket) -> Result<Self, ConfigError> {
-        Self::builder(bucket).build()
+    /// If the pace is wrong. The error names the field, the value and the bound.
+    pub fn new(pace: Pace) -> Result<Self, ConfigError> {
+        Self::builder(pace).build()
     }
 
     /// A pace with options, among them a store that a fleet of processes shares.
-    pub fn builder(bucket: LeakyBucket) -> ShaperBuilder {
-        ShaperBuilder::new(bucket)
+    pub fn builder(pace: Pace) -> ShaperBuilder {
+        ShaperBuilder::new(pace)
     }
 }
 
@@ -41,26 +42,25 @@ impl Shaper {
 /// ```
 /// use std::time::Duration;
 /// use throttle_tower::shape::Shaper;
-/// use throttle_tower::{LeakyBucket, Rate};
+/// use throttle_tower::{Pace, Rate};
 ///
-/// let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(5)))
+/// let shaper = Shaper::builder(Pace::new(Rate::per_second(5)))
 ///     .headroom(Duration::from_millis(20))
 ///     .build()?;
 /// assert_eq!(shaper.rate(), Rate::new(5, Duration::from_millis(1_020)));
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[must_use]
-pub struct ShaperBuilder<B: Backend = MemoryBackend<TokioClock>> {
-    bucket: LeakyBucket,
-    backend: B,
-    /// Whether the backend was passed in, so that other limits may use it too.
-    is_shared: bool,
+pub struct ShaperBuilder {
+    pace: Pace,
+    /// The backend that was passed in, which other limits may use too.
+    backend: Option<BoxBackend>,
     name: Option<String>,
     headroom: Option<Duration>,
     on_error: Option<OnError>,
     max_waiting: usize,
-    /// The longest one.
-    shared_pauses: Option<Duration>,
+    /// The longest pause that is shared.
+    share_pauses: Option<Duration>,
     /// Of the other units that are paced.
     rates: Vec<(&'static str, Rate)>,
 }
@@ -69,23 +69,20 @@ impl ShaperBuilder {
     /// 100,000 calls.
     pub const DEFAULT_MAX_WAITING: usize = 100_000;
 
-    pub(super) fn new(bucket: LeakyBucket) -> Self {
+    fn new(pace: Pace) -> Self {
         Self {
-            bucket,
-            backend: MemoryBackend::builder().clock(TokioClock::new()).build(),
-            is_shared: false,
+            pace,
+            backend: None,
             name: None,
             headroom: None,
             on_error: None,
             max_waiting: Self::DEFAULT_MAX_WAITING,
-            shared_pauses: None,
+            share_pauses: None,
             rates: Vec::new(),
         }
     }
-}
 
-impl<B: Backend> ShaperBuilder<B> {
-    /// Adds a pace of another unit, such as tokens, beside that of requests:
+    /// Adds a pace of another unit, such as tokens, to that of requests:
     /// `.by_unit("tokens", Rate::per_minute(30_000))`. A call waits for its turn by all paces that
     /// it uses: it leaves when the calls before it have had the time that each of them allows. It
     /// takes its turn in all of them or in none. Over a store this is one decision, as for one
@@ -95,7 +92,7 @@ impl<B: Backend> ShaperBuilder<B> {
     /// [`Shaper::schedule_units`]. What it has really used is [settled](super::ShapeUsage)
     /// afterwards.
     ///
-    /// The bucket's longest wait holds for the call as a whole. A call is refused if the time of
+    /// The pace's longest wait holds for the call as a whole. A call is refused if the time of
     /// its slowest unit would end so late that a single request would have to leave after that
     /// wait. So a wait of a minute admits calls of no more tokens than a minute allows.
     ///
@@ -109,11 +106,11 @@ impl<B: Backend> ShaperBuilder<B> {
     /// ```
     /// use std::time::Duration;
     /// use throttle_tower::shape::Shaper;
-    /// use throttle_tower::{LeakyBucket, Rate};
+    /// use throttle_tower::{Pace, Rate};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let requests = LeakyBucket::new(Rate::per_minute(600)).max_wait(Duration::from_secs(60));
+    /// let requests = Pace::new(Rate::per_minute(600)).max_wait(Duration::from_secs(60));
     /// let paces = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(6_000));
     /// let model = paces.headroom(Duration::ZERO).build()?;
     /// let began = tokio::time::Instant::now();
@@ -138,8 +135,8 @@ impl<B: Backend> ShaperBuilder<B> {
     }
 
     /// The name of the schedule: 1 to 64 printable ASCII characters. Shapers of one name on one
-    /// backend share a schedule. The name is required if [`backend`](Self::backend) is set;
-    /// otherwise it defaults to `shape`.
+    /// backend share a schedule. The name is required if [`backend`](Self::backend) is set.
+    /// Without a backend it defaults to `shape`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -150,10 +147,10 @@ impl<B: Backend> ShaperBuilder<B> {
     /// arrive closer together than they left. The headroom keeps them within the limit in every
     /// period of the upstream, if those times differ by no more than the headroom.
     ///
-    /// If this process was stalled and a turn is late by more than the headroom, the turns behind
-    /// it are later too, so that the calls do not leave all at once. Delays on the way to the
+    /// If this process was stalled and a turn is late by more than the headroom, the turns after
+    /// it are later too, so that the calls do not leave all together. Delays on the way to the
     /// upstream may differ by more, for example with new connections: increase the headroom then.
-    /// Zero uses the exact rate, and after a stall sends all due calls at once.
+    /// Zero uses the exact rate, and after a stall sends all due calls together.
     ///
     /// Defaults to a hundredth of the period, at most 5 ms. With an asynchronous
     /// [`backend`](Self::backend), whose decisions take varying time, it defaults to a fortieth, at
@@ -166,32 +163,13 @@ impl<B: Backend> ShaperBuilder<B> {
     /// Keeps the schedule in another store, such as one that a fleet of processes shares.
     ///
     /// A backend in memory must use a [`TokioClock`], as the timers do.
-    pub fn backend<C: Backend>(self, backend: C) -> ShaperBuilder<C> {
-        let Self {
-            bucket,
-            name,
-            headroom,
-            on_error,
-            max_waiting,
-            shared_pauses,
-            rates,
-            ..
-        } = self;
-        ShaperBuilder {
-            bucket,
-            backend,
-            is_shared: true,
-            name,
-            headroom,
-            on_error,
-            max_waiting,
-            shared_pauses,
-            rates,
-        }
+    pub fn backend(mut self, backend: impl Backend) -> Self {
+        self.backend = Some(BoxBackend::new(backend));
+        self
     }
 
     /// What happens when the store fails. [`OnError::local`] continues at a share of the pace.
-    /// [`OnError::Closed`] fails the call. [`OnError::Open`] sends it at once, at no pace, if the
+    /// [`OnError::Closed`] fails the call. [`OnError::Open`] sends it immediately, at no pace, if the
     /// store is broken; while the store is [busy](throttle_core::BackendErrorKind::is_busy), this
     /// process keeps the whole pace by itself. There is no default: a backend that can fail
     /// requires a choice.
@@ -203,8 +181,8 @@ impl<B: Backend> ShaperBuilder<B> {
         self
     }
 
-    /// Sets how many calls may wait at once, of all keys together; further calls are refused. A
-    /// waiting call takes less than 600 bytes beside the request and the inner service (700 in a
+    /// Sets how many calls may wait at one time, of all keys together. Further calls are refused. A
+    /// waiting call takes less than 600 bytes, the request and the inner service not counted (700 in a
     /// layer that obeys the upstream). Defaults to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
@@ -233,14 +211,14 @@ impl<B: Backend> ShaperBuilder<B> {
     /// ```
     /// use std::time::Duration;
     /// use throttle_tower::shape::{Shaper, TokioClock};
-    /// use throttle_tower::{LeakyBucket, MemoryBackend, Rate, ShapeLayer};
+    /// use throttle_tower::{Pace, MemoryBackend, Rate, ShapeLayer};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// // In a fleet, a `throttle_redis::RedisBackend`.
     /// let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     /// let process = || {
-    ///     let pace = LeakyBucket::new(Rate::per_second(100)).max_wait(Duration::from_secs(10));
+    ///     let pace = Pace::new(Rate::per_second(100)).max_wait(Duration::from_secs(10));
     ///     Shaper::builder(pace)
     ///         .name("api")
     ///         .backend(store.clone())
@@ -253,13 +231,13 @@ impl<B: Backend> ShaperBuilder<B> {
     /// other.schedule("api.example", 1).await?; // leaves, and looks
     /// other.schedule("api.example", 1).await?;
     /// assert!(before.elapsed() > Duration::from_secs(4));
-    /// let layer: ShapeLayer<http::Request<()>, _> = ShapeLayer::of(one);
+    /// let layer: ShapeLayer<http::Request<()>, http::Response<()>> = ShapeLayer::of(one);
     /// let layer = layer.obey_upstream();
     /// # Ok(())
     /// # }
     /// ```
     pub fn share_pauses(mut self, longest: Duration) -> Self {
-        self.shared_pauses = Some(longest);
+        self.share_pauses = Some(longest);
         self
     }
 
@@ -270,114 +248,92 @@ impl<B: Backend> ShaperBuilder<B> {
     /// If a rate or the longest wait cannot be counted in exact integers, a name is invalid or
     /// missing where it is required, a unit has two paces, or `on_error` is missing for a store
     /// that can fail.
-    pub fn build(self) -> Result<Shaper<B>, ConfigError> {
+    pub fn build(self) -> Result<Shaper, ConfigError> {
         let name = self.checked_name()?;
+        let Pace { rate, max_wait } = self.pace;
+        let backend = self.backend.clone().unwrap_or_else(|| {
+            let memory = MemoryBackend::builder().clock(TokioClock::new());
+            BoxBackend::new(memory.build())
+        });
+        let can_fail = backend.can_fail();
         let on_error = self
-            .checked_on_error()
+            .checked_on_error(can_fail)
             .map_err(|error| error.in_policy(&name))?;
-        let paced = |rate| self.with_headroom(rate);
         let units = self
             .rates
             .iter()
-            .map(|(unit, rate)| (*unit, paced(*rate)))
+            .map(|(unit, rate)| (*unit, self.with_headroom(*rate, can_fail)))
             .collect();
-        let paces = UnitPaces::new(paced(self.bucket.rate()), units)
+        let paces = UnitPaces::new(self.with_headroom(rate, can_fail), units)
             .map_err(|error| error.in_policy(&name))?;
-        let max_wait = self.bucket.longest_wait();
         let set = paces.policies(&name, max_wait)?;
-        // Another shaper can use a backend that was passed in.
-        let one_key = (!self.is_shared && !paces.has_units()).then(|| OneKey::new(paces.requests));
-        // With `Open`, this process keeps the pace alone while the store is busy: a burst does not
-        // mean that it is broken.
-        let processes = on_error
-            .processes()
-            .or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
-        let share = processes
-            .filter(|_| self.backend.can_fail())
-            .map(|processes| {
-                let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-                LocalShare::new(&store, &set, processes)
-            });
-        let share = share.transpose()?;
         let shared_pauses = self
-            .shared_pauses
-            .map(|longest| self.shared_pauses(&name, longest));
-        let shared_pauses = shared_pauses
-            .transpose()
+            .shared_pauses(&name)
             .map_err(|error| error.in_policy(&name))?;
+        // The headroom that is in force is what the period has grown by.
+        let headroom = paces.requests.period().checked_sub(rate.period());
+        let schedule = Schedule {
+            share: local_share(on_error, &set)?.filter(|_| can_fail),
+            prepared: Arc::new(backend.prepare(set)?),
+            backend,
+            on_error,
+            tolerance: headroom.filter(|headroom| !headroom.is_zero()),
+            paces,
+            max_wait,
+            max_waiting: self.max_waiting,
+            counters: ShapeCounters::default(),
+            #[cfg(feature = "tracing")]
+            events: Default::default(),
+            background: Background::default(),
+            queues: CallQueues::default(),
+            shared_pauses,
+            trip: AtomicU64::new(0),
+        };
         Ok(Shaper {
-            schedule: Arc::new(Schedule {
-                prepared: Arc::new(self.backend.prepare(set)?),
-                backend: self.backend,
-                one_key,
-                share,
-                on_error,
-                // The headroom that is in force is what the period has grown by.
-                tolerance: (paces
-                    .requests
-                    .period()
-                    .checked_sub(self.bucket.rate().period()))
-                .filter(|headroom| !headroom.is_zero()),
-                paces,
-                max_wait,
-                max_waiting: self.max_waiting,
-                counters: Counters::default(),
-                #[cfg(feature = "tracing")]
-                events: Default::default(),
-                background: Background::default(),
-                queues: Queues::default(),
-                shared_pauses,
-                answers_at_once: AtomicBool::new(false),
-                trip: AtomicU64::new(0),
-            }),
+            schedule: Arc::new(schedule),
             obey: ObeyUpstream::default(),
         })
     }
 
     fn checked_name(&self) -> Result<String, ConfigError> {
-        match &self.name {
-            Some(name) => Ok(name.clone()),
-            None if self.is_shared => {
-                let rule = "processes share a pace by its name; add .name(\"…\"), the same in all \
-                    of them, and one \
-                            that nothing else on this backend has";
-                Err(ConfigError::new("name", "not set", rule))
-            }
-            None => Ok("shape".to_owned()),
+        let name = self.name.clone();
+        if name.is_none() && self.backend.is_some() {
+            let rule = "processes share a pace by its name; add .name(\"…\"), the same in all of \
+                them, and one that nothing else on this backend has";
+            return Err(ConfigError::new("name", "not set", rule));
         }
+        Ok(name.unwrap_or_else(|| "shape".to_owned()))
     }
 
-    fn shared_pauses(&self, name: &str, longest: Duration) -> Result<SharedPauses<B>, ConfigError> {
-        let most = PolicyName::MAX_LEN - SharedPauses::<B>::TURNS.len();
-        if !self.is_shared {
+    fn shared_pauses(&self, name: &str) -> Result<Option<Arc<SharedPauses>>, ConfigError> {
+        let Some(longest) = self.share_pauses else {
+            return Ok(None);
+        };
+        let Some(backend) = &self.backend else {
             let rule = "pauses are shared through a store; add .backend(…), or remove it: the \
-                clones of a shaper have \
-                        the same pauses anyway";
-            return Err(ConfigError::new(
-                "share_pauses",
-                "set without a backend",
-                rule,
-            ));
-        }
+                clones of a shaper have the same pauses anyway";
+            let value = "set without a backend";
+            return Err(ConfigError::new("share_pauses", value, rule));
+        };
+        let suffix = SharedPauses::TURNS;
+        let most = PolicyName::MAX_LEN - suffix.len();
         if name.len() > most {
-            let suffix = SharedPauses::<B>::TURNS;
             let rule = format!(
                 "with share_pauses it has at most {most} characters, because {suffix:?} is added; \
                     shorten it"
             );
             return Err(ConfigError::new("name", format_args!("{name:?}"), rule));
         }
-        SharedPauses::new(&self.backend, name, longest)
+        SharedPauses::new(backend.clone(), name, longest).map(|pauses| Some(Arc::new(pauses)))
     }
 
-    fn checked_on_error(&self) -> Result<OnError, ConfigError> {
+    fn checked_on_error(&self, can_fail: bool) -> Result<OnError, ConfigError> {
         match self.on_error {
-            None if self.backend.can_fail() => {
+            None if can_fail => {
                 let rule = "the backend can fail, and there is no silent default; add \
-                    .on_error(OnError::local(n)) to \
-                            continue at a part of the pace, where n processes share it, \
-                            .on_error(OnError::Closed) to \
-                            fail calls, or .on_error(OnError::Open) to send them at no pace";
+                    .on_error(OnError::local(n)) to continue at a part of the pace, where n \
+                    processes share it, .on_error(OnError::Closed) to fail calls, or \
+                    .on_error(OnError::Open) to send them at no pace";
                 Err(ConfigError::new("on_error", "not set", rule))
             }
             Some(OnError::Local { processes: 0 }) => {
@@ -390,32 +346,38 @@ impl<B: Backend> ShaperBuilder<B> {
     }
 
     /// A rate that is slower by the headroom.
-    fn with_headroom(&self, rate: Rate) -> Rate {
+    fn with_headroom(&self, rate: Rate, can_fail: bool) -> Rate {
         let slower =
             |headroom: Duration| Rate::new(rate.count(), rate.period().saturating_add(headroom));
         if let Some(headroom) = self.headroom {
             return slower(headroom);
         }
-        let (part, most) = if self.backend.can_fail() {
-            (40, 25)
-        } else {
-            (100, 5)
-        };
-        let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
+        let (part, most_millis) = if can_fail { (40, 25) } else { (100, 5) };
+        let usual = slower((rate.period() / part).min(Duration::from_millis(most_millis)));
         // If that cannot be counted exactly but the rate can, the period is so long that headroom
         // does not matter.
-        let can_be_counted = LeakyBucket::new(usual)
-            .max_wait(self.bucket.longest_wait())
-            .build()
-            .is_ok();
-        if can_be_counted { usual } else { rate }
+        let bucket = LeakyBucket::new(usual).max_wait(self.pace.max_wait);
+        if bucket.build().is_ok() { usual } else { rate }
     }
 }
 
-impl<B: Backend> fmt::Debug for ShaperBuilder<B> {
+/// Decides in this process while the store fails.
+///
+/// With [`OnError::Open`], this process keeps the pace alone while the store is busy: a burst does
+/// not mean that it is broken.
+fn local_share(on_error: OnError, set: &PolicySet) -> Result<Option<LocalShare>, ConfigError> {
+    let alone = (on_error == OnError::Open).then_some(NonZeroU32::MIN);
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let processes = on_error.processes().or(alone);
+    processes
+        .map(|processes| LocalShare::new(&store, set, processes))
+        .transpose()
+}
+
+impl fmt::Debug for ShaperBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShaperBuilder")
-            .field("bucket", &self.bucket)
+            .field("pace", &self.pace)
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
@@ -430,11 +392,11 @@ mod tests {
 
     #[test]
     fn shape_builder_shows_what_was_configured_and_not_what_comes_of_it() {
-        let bucket = LeakyBucket::new(Rate::per_second(5));
-        let builder = Shaper::builder(bucket)
+        let pace = Pace::new(Rate::per_second(5));
+        let builder = Shaper::builder(pace)
             .headroom(Duration::from_millis(20))
             .name("api");
-        let expected = format!("ShaperBuilder {{ bucket: {bucket:?}, name: Some(\"api\"), .. }}");
+        let expected = format!("ShaperBuilder {{ pace: {pace:?}, name: Some(\"api\"), .. }}");
         assert_eq!(format!("{builder:?}"), expected);
         assert_ne!(builder.build().unwrap().rate(), Rate::per_second(5));
     }

@@ -6,19 +6,19 @@
 
 use std::sync::Arc;
 
-use throttle_core::{Backend, ConfigError};
+use throttle_core::{Backend, BoxBackend, ConfigError};
 
+use super::demand::CallClass;
 use super::layer::ShapeLayer;
-use super::wanted::Class;
 use crate::limit::check_classes;
 
-impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
+impl<Req, Res> ShapeLayer<Req, Res> {
     /// Lets important calls pass the others: names the classes with their reserves, the highest
     /// first, and says by a function which class a call is in. Defaults to no classes.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// use throttle_tower::{Pace, Rate, ShapeLayer};
     /// use tower::{Layer, Service};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -30,13 +30,13 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///         "interactive"
     ///     }
     /// };
-    /// let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(5));
+    /// let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(5));
     /// let layer =
     ///     ShapeLayer::new(pace)?.priority([("interactive", 0), ("batch", 20)], class_of)?;
     /// let mut client = layer.layer(tower::service_fn(async |path: &str| {
     ///     Ok::<_, std::io::Error>(path.to_owned())
     /// }));
-    /// client.call("/first").await?; // leaves at once
+    /// client.call("/first").await?; // leaves immediately
     /// let (export, order) = (client.call("/export"), client.call("/order"));
     /// tokio::select! {
     ///     biased;
@@ -52,10 +52,10 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///   from a call that has left. Processes that share a store compete for turns by chance,
     ///   whatever their classes.
     /// * **Reserve.** The longest wait has room for a number of requests. A call may wait only if
-    ///   its reserve still finds room behind it, and else fails at once with
+    ///   its reserve still finds room after it, and else fails immediately with
     ///   [`Bound::Class`](super::Bound::Class). So the calls of a lower class do not fill the
     ///   queue, and as many requests as the reserve can pass a call before its longest wait is
-    ///   over. Where no call waits, calls of each class leave at once, and one class alone uses the
+    ///   over. Where no call waits, calls of each class leave immediately, and one class alone uses the
     ///   whole rate. A call that [costs](Self::cost) so much that its reserve never finds room
     ///   fails always.
     /// * **Waiting has a bound, a turn is not promised.** While higher classes use the whole rate,
@@ -64,8 +64,8 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///   stated on arrival counts the calls of its class and of higher ones; it is true if no
     ///   higher one follows.
     /// * **Choose the class in the program**, never by a header that clients write. A name that is
-    ///   not among the classes is in the lowest one. The function need not be called for calls that
-    ///   leave at once.
+    ///   not among the classes is in the lowest one. The function is called for each call that costs
+    ///   something.
     /// * Calls of the [`shaper`](Self::shaper) itself are in the highest class.
     /// * [`max_waiting`](super::ShaperBuilder::max_waiting) counts the calls of all classes.
     /// * Over a store, a call does not pass those of another cost that the store has granted turns
@@ -84,7 +84,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
             .into_iter()
             .map(|(name, reserve)| (name.into(), reserve))
             .collect();
-        let policy = &B::set(&self.shaper.schedule.prepared).policies()[0];
+        let policy = &BoxBackend::set(&self.shaper.schedule.prepared).policies()[0];
         let checked = check_classes(
             &classes,
             ("the longest wait", policy.algorithm().capacity()),
@@ -93,15 +93,15 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         checked.map_err(|error| error.in_policy(policy.name()))?;
         let class = move |call: &Req| {
             let name = class_of_call(call);
-            let place = classes
+            let index = classes
                 .iter()
                 .position(|(class, _)| class == name.as_ref())
                 .unwrap_or(classes.len() - 1);
-            Class {
-                place: u16::try_from(place).unwrap_or(u16::MAX),
-                reserve: classes[place].1,
+            CallClass {
+                index: u16::try_from(index).unwrap_or(u16::MAX),
+                reserve: classes[index].1,
             }
         };
-        Ok(self.with(|fields| fields.class = Some(Arc::new(class))))
+        Ok(self.with(|functions| functions.class = Arc::new(class)))
     }
 }

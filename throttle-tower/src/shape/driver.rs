@@ -8,31 +8,26 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{Answer, Calls};
+use super::answer::{PaceCalls, TurnAnswer};
 use super::error::ShapeError;
-use super::queue::{Driver, Due, Next, Queue, Turn};
+use super::queue::{CallQueue, Driver, Due, NextStep, PaceTurn};
 use super::schedule::Schedule;
-use super::wanted::Wanted;
 use crate::time::micros;
 
 /// A driver that is later than this has a runtime that does not run.
 const OVERDUE: Duration = Duration::from_millis(50);
 
 /// What a driver asks a store for: the turns of the first calls, which are due before the answer
-/// can be here.
-struct Asking {
-    calls: Calls,
-    /// The ticket of the first call, and what it needs alone.
-    first: (u64, Calls),
-    /// Of each call its cost, and how much later than the first its turn begins.
-    turns: Vec<(u64, Duration)>,
-    /// Of other units; then it is one turn.
-    units: Option<Box<[u64]>>,
-    start: Instant,
+/// can be here. A turn that other units count in is alone.
+struct StoreQuestion {
+    /// The ticket of the first call.
+    first: u64,
+    calls: PaceCalls,
+    turns: Vec<PaceTurn>,
     as_of: Option<Timestamp>,
 }
 
-impl Queue {
+impl CallQueue {
     /// Whether a future that waits has to begin a driver. If the driver sleeps for too long, it is
     /// woken.
     pub(super) fn needs_driver(&mut self, next: Instant, now: Instant) -> bool {
@@ -44,7 +39,7 @@ impl Queue {
             return true;
         };
         if next < driver.next {
-            self.afterwards.driver = Some(Arc::clone(&driver.wakes));
+            self.aftermath.driver = Some(Arc::clone(&driver.wakes));
         }
         false
     }
@@ -62,7 +57,7 @@ impl Queue {
         self.go_on(now);
     }
 
-    /// Begins a driver that is woken by the result, in place of the former one.
+    /// Begins a driver, which replaces the former one. The result wakes it.
     fn begin_driver(&mut self, now: Instant) -> Arc<Notify> {
         let wakes = Arc::default();
         self.driver = Some(Driver {
@@ -80,11 +75,11 @@ impl Queue {
 }
 
 /// Begins a driver in the current runtime.
-pub(super) fn begin<B: Backend>(schedule: &Arc<Schedule<B>>, key: &Key, runtime: &Handle) {
-    let Some(wakes) = schedule.change(key, false, Queue::begin_driver) else {
+pub(super) fn begin(schedule: &Arc<Schedule>, key: &Key, runtime: &Handle) {
+    let Some(wakes) = schedule.change(key, false, CallQueue::begin_driver) else {
         return;
     };
-    let ends = Ends {
+    let ends = DriverTask {
         schedule: Arc::clone(schedule),
         key: key.clone(),
         wakes,
@@ -94,36 +89,36 @@ pub(super) fn begin<B: Backend>(schedule: &Arc<Schedule<B>>, key: &Key, runtime:
 
 /// A driver. When its runtime ends, it is dropped, and the calls of other runtimes go on without
 /// it.
-struct Ends<B: Backend> {
-    schedule: Arc<Schedule<B>>,
+struct DriverTask {
+    schedule: Arc<Schedule>,
     key: Key,
     wakes: Arc<Notify>,
 }
 
-impl<B: Backend> Ends<B> {
+impl DriverTask {
     async fn drive(&self) {
         while let Some(step) = self.step() {
             match step {
-                Step::Ask(asking) => self.ask(asking).await,
-                Step::Sleep(until) => drop(timeout_at(until, self.wakes.notified()).await),
+                DriverStep::Ask(question) => self.ask(question).await,
+                DriverStep::Sleep(until) => drop(timeout_at(until, self.wakes.notified()).await),
             }
         }
     }
 
-    fn step(&self) -> Option<Step> {
+    fn step(&self) -> Option<DriverStep> {
         let step = self.schedule.change(&self.key, false, |queue, now| {
             if !queue.is_driven_by(&self.wakes) {
                 return None;
             }
             let (step, next) = match queue.advance(now) {
-                Next::Nothing => {
+                NextStep::Nothing => {
                     queue.driver = None;
                     return None;
                 }
-                Next::At(at) => (Step::Sleep(at), at),
+                NextStep::At(at) => (DriverStep::Sleep(at), at),
                 // The store answers within its deadline.
-                Next::Ask => (
-                    Step::Ask(Box::new(self.schedule.asking(queue, now)?)),
+                NextStep::Ask => (
+                    DriverStep::Ask(Box::new(self.schedule.question(queue, now)?)),
                     now + Duration::from_secs(1),
                 ),
             };
@@ -135,21 +130,30 @@ impl<B: Backend> Ends<B> {
         step.flatten()
     }
 
-    async fn ask(&self, asking: Box<Asking>) {
+    async fn ask(&self, mut question: Box<StoreQuestion>) {
+        let StoreQuestion {
+            first,
+            calls,
+            turns,
+            as_of,
+        } = &mut *question;
+        let first = *first;
+        let start = turns[0].at;
         let asked = Instant::now();
-        let (first, alone) = &asking.first;
-        let (answer, is_degraded) = self.schedule.ask(&asking.calls, alone, asking.as_of).await;
+        let (answer, is_degraded) = match self.schedule.ask(calls, *as_of).await {
+            Ok(answer) => (answer, false),
+            Err(error) => {
+                // Without the store only the first call is decided.
+                turns.truncate(1);
+                set_requests(calls, turns[0].cost);
+                (self.schedule.without_the_store(error, calls), true)
+            }
+        };
         let now = Instant::now();
         let trip = now - asked;
-        // Without the store only the first call was decided.
-        let turns = if is_degraded {
-            &asking.turns[..1]
-        } else {
-            &asking.turns[..]
-        };
-        let at = match asking.as_of {
-            // Turns that the round trip has made late are not taken all at once.
-            Some(_) => self.schedule.not_too_late(asking.start, now),
+        let at = match as_of {
+            // Turns that the round trip has made late are not taken all together.
+            Some(_) => self.schedule.not_too_late(start, now),
             // Without the store's clock, the decision was made somewhere between.
             None => asked + trip / 2,
         };
@@ -159,109 +163,102 @@ impl<B: Backend> Ends<B> {
         let mut answer = Some(answer);
         self.schedule.change(&self.key, false, |queue, _| {
             match answer.take() {
-                Some(Answer::Granted { next, receipt }) => {
+                Some(TurnAnswer::Granted { next, receipt }) => {
                     queue.is_due(Due::at(at + next));
-                    let mut receipt = receipt.filter(|_| turns.len() == 1);
-                    queue.turns.extend(turns.iter().map(|(cost, later)| Turn {
-                        at: at + *later,
-                        cost: *cost,
-                        units: asking.units.clone(),
-                        receipt: receipt.take(),
-                    }));
+                    if let [turn] = &mut turns[..] {
+                        turn.receipt = receipt;
+                    }
+                    turns.iter_mut().for_each(|turn| turn.at += at - start);
+                    queue.turns.extend(turns.drain(..));
                 }
                 // The first call may have given up, and what it waits for says nothing about the
                 // next one.
-                Some(Answer::Wait(_) | Answer::Never | Answer::Failed(_))
-                    if queue.next_call(now) != Ok(*first) =>
+                Some(TurnAnswer::Wait(_) | TurnAnswer::Never | TurnAnswer::Failed(_))
+                    if queue.next_call(now) != Ok(first) =>
                 {
                     return queue.is_due(Due::at(now));
                 }
-                Some(Answer::Wait(wait)) => return queue.is_due(Due::at(at + wait)),
-                Some(Answer::Never) => queue.refuse(*first),
-                Some(Answer::Unpaced) => {
-                    // Those that a pause has held do not leave all at once.
+                Some(TurnAnswer::Wait(wait)) => return queue.is_due(Due::at(at + wait)),
+                Some(TurnAnswer::Never) => queue.refuse(first),
+                Some(TurnAnswer::Unpaced) => {
+                    // Calls that a pause has held do not leave all together.
                     let is_paced = queue.pauses.have_held();
                     let from = queue.next_call(now).unwrap_or_default();
-                    let calls = queue
-                        .ready_from(from)
-                        .take(if is_paced { 1 } else { usize::MAX });
-                    let turn = |Wanted { cost, units, .. }: &Wanted| Turn {
-                        at,
-                        cost: *cost,
-                        units: units.clone(),
-                        receipt: None,
+                    let most = if is_paced { 1 } else { usize::MAX };
+                    let calls = queue.ready_from(from).take(most);
+                    let unpaced: Vec<PaceTurn> = calls.map(|call| call.turn(at)).collect();
+                    let length = match queue.ready_from(from).next() {
+                        Some(call) if is_paced => call.length,
+                        _ => Duration::ZERO,
                     };
-                    let turns: Vec<Turn> = calls.map(|call| turn(&call.wanted)).collect();
-                    let length = queue
-                        .ready_from(from)
-                        .next()
-                        .filter(|_| is_paced)
-                        .map_or(Duration::ZERO, |call| call.length);
                     queue.is_due(Due::at(at + length));
-                    queue.turns.extend(turns);
+                    queue.turns.extend(unpaced);
                 }
-                Some(Answer::Failed(error)) => queue.fail(*first, ShapeError::Store(error)),
+                Some(TurnAnswer::Failed(error)) => queue.fail(first, ShapeError::Store(error)),
                 None => {}
             }
             if is_degraded {
                 (0..queue.turns.len().max(1)).for_each(|_| self.schedule.counters.degraded());
             }
         });
-        if let Some(Answer::Granted { receipt, .. }) = answer {
+        if let Some(TurnAnswer::Granted { receipt, .. }) = answer {
             // All calls of the key have given up.
             self.schedule.give_back(receipt);
         }
     }
 }
 
-enum Step {
+enum DriverStep {
     Sleep(Instant),
-    Ask(Box<Asking>),
+    Ask(Box<StoreQuestion>),
 }
 
-impl<B: Backend> Schedule<B> {
+impl Schedule {
     /// Asks for the turn of the first call, and for those that are due before the answer can be
     /// here, so that a round trip does not limit the rate.
-    fn asking(&self, queue: &mut Queue, now: Instant) -> Option<Asking> {
+    fn question(&self, queue: &mut CallQueue, now: Instant) -> Option<StoreQuestion> {
         let ticket = queue.next_call(now).ok()?;
         let first = queue.call(ticket)?;
         let start = self.not_too_late(queue.turn_of(first, now), now);
-        let late = now.saturating_duration_since(start);
-        let horizon = late + self.trip();
-        let (mut turns, mut cost, mut later) = (Vec::new(), 0_u64, Duration::ZERO);
+        let horizon = now + self.trip();
         // The upstream may let calls leave farther apart than a batch of turns is.
-        let is_alone = first.wanted.units.is_some() || queue.pauses.is_active(now);
+        let is_alone = first.demand.units.is_some() || queue.pauses.is_active(now);
+        let mut turns = Vec::new();
+        let mut at = start;
+        let mut cost = 0_u64;
         for call in queue.ready_from(ticket) {
-            if !turns.is_empty() && (later > horizon || is_alone) {
+            if !turns.is_empty() && (at > horizon || is_alone) {
                 break;
             }
-            turns.push((call.wanted.cost, later));
-            cost = cost.saturating_add(call.wanted.cost);
-            later += call.length;
+            turns.push(call.turn(at));
+            cost = cost.saturating_add(call.demand.cost);
+            at += call.length;
         }
-        let alone = first.wanted.calls();
-        let mut calls = alone.clone();
+        let mut calls = first.demand.calls();
         if turns.len() > 1 {
-            calls
-                .iter_mut()
-                .for_each(|call| *call = call.clone().costing(cost));
+            set_requests(&mut calls, cost);
         }
+        let late = micros(now.saturating_duration_since(start));
         let as_of = self.backend.now(&self.prepared, &calls);
-        let as_of = as_of.map(|now| {
-            Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(late)))
-        });
-        Some(Asking {
+        let as_of =
+            as_of.map(|now| Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(late)));
+        Some(StoreQuestion {
+            first: ticket,
             calls,
-            first: (ticket, alone),
             turns,
-            units: first.wanted.units.clone(),
-            start,
             as_of,
         })
     }
 }
 
-impl<B: Backend> Drop for Ends<B> {
+/// Sets how many requests the turn of a question is for.
+fn set_requests(calls: &mut PaceCalls, requests: u64) {
+    if let Some(call) = calls.first_mut().filter(|_| requests > 0) {
+        *call = call.clone().costing(requests);
+    }
+}
+
+impl Drop for DriverTask {
     fn drop(&mut self) {
         self.schedule.change(&self.key, false, |queue, _| {
             if queue.is_driven_by(&self.wakes) {

@@ -17,12 +17,12 @@ use crate::usage::UsageError;
 ///
 /// ```
 /// use throttle_tower::shape::{Bound, Shaper};
-/// use throttle_tower::{LeakyBucket, Rate};
+/// use throttle_tower::{Pace, Rate};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let shaper =
-///     Shaper::new(LeakyBucket::new(Rate::per_second(1)).max_wait(std::time::Duration::ZERO))?;
+///     Shaper::new(Pace::new(Rate::per_second(1)).max_wait(std::time::Duration::ZERO))?;
 /// shaper.schedule("key", 1).await?;
 /// let error = shaper.schedule("key", 1).await.unwrap_err();
 /// let full = error.queue_full().expect("it would wait");
@@ -46,45 +46,45 @@ pub struct QueueFull {
     /// [`by_unit`](super::ShaperBuilder::by_unit).
     pub unit: Option<&'static str>,
     /// The pause of the call's key, if that is why the call would wait too long.
-    pub paused: Option<Paused>,
+    pub pause: Option<Pause>,
 }
 
 /// A pause of a key: no call of it leaves before its end.
 ///
-/// [`Shaper::paused_until`](super::Shaper::paused_until) returns it, and [`QueueFull::paused`] has
+/// [`Shaper::paused_until`](super::Shaper::paused_until) returns it, and [`QueueFull::pause`] has
 /// it as the cause of a refusal.
 ///
 /// ```
 /// use std::time::Duration;
-/// use throttle_tower::shape::{PausedBy, Shaper};
-/// use throttle_tower::{LeakyBucket, Rate};
+/// use throttle_tower::shape::{PauseCause, Shaper};
+/// use throttle_tower::{Pace, Rate};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)))?;
+/// let shaper = Shaper::new(Pace::new(Rate::per_second(10)))?;
 /// shaper.pause("api.example", Duration::from_secs(40));
 /// let refused = shaper.schedule("api.example", 1).await.unwrap_err();
-/// let paused = refused.queue_full().and_then(|full| full.paused).expect("a pause is the cause");
-/// assert_eq!(paused.by, PausedBy::Program);
-/// assert_eq!(paused.until - tokio::time::Instant::now(), Duration::from_secs(40));
+/// let pause = refused.queue_full().and_then(|full| full.pause).expect("a pause is the cause");
+/// assert_eq!(pause.cause, PauseCause::Program);
+/// assert_eq!(pause.until - tokio::time::Instant::now(), Duration::from_secs(40));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Paused {
+pub struct Pause {
     /// The end of the pause, by the clock of tokio's timers.
     pub until: Instant,
     /// Its cause.
-    pub by: PausedBy,
+    pub cause: PauseCause,
 }
 
-/// The cause of a pause: see [`Paused`].
+/// The cause of a pause: see [`Pause`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum PausedBy {
+pub enum PauseCause {
     /// The upstream refused a call, with this status.
-    Refused(StatusCode),
+    Refusal(StatusCode),
     /// The upstream answered a call, and stated that nothing is left until a reset.
     NothingLeft,
     /// The program: [`Shaper::pause`](super::Shaper::pause), or units that a call
@@ -95,36 +95,15 @@ pub enum PausedBy {
     Fleet,
 }
 
-impl PausedBy {
-    /// The status of the refusal that is the cause.
-    #[cfg(feature = "tracing")]
-    pub(super) fn status(self) -> Option<StatusCode> {
-        match self {
-            Self::Refused(status) => Some(status),
-            _ => None,
-        }
-    }
-
-    #[cfg(feature = "tracing")]
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Refused(_) => "refused",
-            Self::NothingLeft => "nothing_left",
-            Self::Program => "program",
-            Self::Fleet => "fleet",
-        }
-    }
-}
-
 /// A bound on waiting: see [`QueueFull::bound`].
 ///
 /// ```
 /// use throttle_tower::shape::{Bound, Shaper};
-/// use throttle_tower::{LeakyBucket, Rate};
+/// use throttle_tower::{Pace, Rate};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(1))).max_waiting(1).build()?;
+/// let shaper = Shaper::builder(Pace::new(Rate::per_second(1))).max_waiting(1).build()?;
 /// shaper.schedule("key", 1).await?;
 /// let (waits, refused) = tokio::join!(shaper.schedule("key", 1), shaper.schedule("key", 1));
 /// waits?;
@@ -135,13 +114,13 @@ impl PausedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Bound {
-    /// The bucket's longest wait.
+    /// The pace's longest wait.
     MaxWait,
     /// The call's own deadline.
     Deadline,
-    /// The number of calls that may wait at once, whatever their keys.
+    /// The number of calls that may wait at one time, whatever their keys.
     MaxWaiting,
-    /// The bucket's longest wait, less the time of the reserve that the call's
+    /// The pace's longest wait, less the time of the reserve that the call's
     /// [class](crate::ShapeLayer::priority) leaves to higher ones.
     Class,
 }
@@ -153,60 +132,56 @@ impl QueueFull {
         retry_after: None,
         allowed: Duration::ZERO,
         unit: None,
-        paused: None,
+        pause: None,
     };
 }
 
 impl fmt::Display for QueueFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Pause { until, cause }) = self.pause {
+            let left = ClockTime(until.saturating_duration_since(Instant::now()));
+            match cause {
+                PauseCause::Refusal(status) => {
+                    let status = status.as_u16();
+                    write!(f, "the upstream refuses calls for {left} more ({status})")
+                }
+                PauseCause::NothingLeft => {
+                    write!(f, "nothing is left of the upstream's quota for {left}")
+                }
+                PauseCause::Program => write!(f, "paused by the program for {left} more"),
+                PauseCause::Fleet => write!(f, "paused by the fleet for {left} more"),
+            }?;
+            let allowed = ClockTime(self.allowed);
+            let wait = ClockTime(self.retry_after.unwrap_or_default());
+            return write!(f, "; the call may wait {allowed}; try again in {wait}");
+        }
         let bound = match self.bound {
             Bound::MaxWait => "max_wait",
             Bound::Deadline => "its deadline",
-            Bound::MaxWaiting => "",
             Bound::Class => "its class may",
+            Bound::MaxWaiting => "",
         };
-        if let Some(Paused { until, by }) = self.paused {
-            let (left, bound) = (
-                until.saturating_duration_since(Instant::now()),
-                self.allowed,
-            );
-            let left = ClockTime(left);
-            match by {
-                PausedBy::Refused(status) => write!(
-                    f,
-                    "the upstream refuses calls for {left} more ({})",
-                    status.as_u16()
-                )?,
-                PausedBy::NothingLeft => {
-                    write!(f, "nothing is left of the upstream's quota for {left}")?;
-                }
-                PausedBy::Program => write!(f, "paused by the program for {left} more")?,
-                PausedBy::Fleet => write!(f, "paused by the fleet for {left} more")?,
-            }
-            write!(f, "; the call may wait {}", ClockTime(bound))?;
-            let wait = self.retry_after.unwrap_or_default();
-            return write!(f, "; try again in {}", ClockTime(wait));
-        }
-        match (self.bound, self.unit) {
+        let allowed = self.allowed;
+        let hopeless = match (self.bound, self.unit) {
             (Bound::MaxWaiting, _) => {
                 f.write_str("as many calls are waiting as max_waiting allows")?;
+                "try again later"
             }
-            (_, None) => write!(
-                f,
-                "the call would wait longer than {bound}, {:?}",
-                self.allowed
-            )?,
-            (_, Some(unit)) => write!(
-                f,
-                "the {unit} of the call would wait longer than {bound}, {:?}",
-                self.allowed
-            )?,
-        }
-        match (self.retry_after, self.bound, self.unit) {
-            (Some(wait), ..) => write!(f, "; try again in {wait:?}"),
-            (None, Bound::MaxWaiting, _) => f.write_str("; try again later"),
-            (None, _, None) => f.write_str("; its cost never fits"),
-            (None, _, Some(_)) => f.write_str("; so many never fit"),
+            (_, None) => {
+                write!(f, "the call would wait longer than {bound}, {allowed:?}")?;
+                "its cost never fits"
+            }
+            (_, Some(unit)) => {
+                write!(
+                    f,
+                    "the {unit} of the call would wait longer than {bound}, {allowed:?}"
+                )?;
+                "so many never fit"
+            }
+        };
+        match self.retry_after {
+            Some(wait) => write!(f, "; try again in {wait:?}"),
+            None => write!(f, "; {hopeless}"),
         }
     }
 }
@@ -292,11 +267,11 @@ impl<E> ShapeError<E> {
     /// ```
     /// use std::time::Duration;
     /// use throttle_tower::shape::{ShapeError, Shaper};
-    /// use throttle_tower::{LeakyBucket, Rate};
+    /// use throttle_tower::{Pace, Rate};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(30));
+    /// let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(30));
     /// let shaper = Shaper::new(pace)?;
     /// shaper.pause("api.example", Duration::from_secs(90));
     /// let refused = shaper.schedule("api.example", 1).await.unwrap_err();
@@ -356,9 +331,8 @@ impl<E: fmt::Display> fmt::Display for ShapeError<E> {
 impl<E: Error + 'static> Error for ShapeError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::QueueFull(full) => full.source(),
+            Self::QueueFull(_) | Self::UnknownUnit(_) => None,
             Self::Store(error) => error.source(),
-            Self::UnknownUnit(error) => error.source(),
             Self::Inner(error) => error.source(),
         }
     }
@@ -384,7 +358,7 @@ mod tests {
             retry_after: retry_after.map(Duration::from_millis),
             allowed,
             unit: None,
-            paused: None,
+            pause: None,
         }
     }
 
@@ -435,29 +409,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn shape_refusal_because_of_a_pause_names_it() {
-        let text = |seconds, by, retry_after| {
+        let text = |seconds, cause, retry_after| {
             let until = Instant::now() + Duration::from_secs(seconds);
-            let paused = Some(Paused { until, by });
+            let pause = Some(Pause { until, cause });
             let full = full(Bound::MaxWait, Some(retry_after));
-            QueueFull { paused, ..full }.to_string()
+            QueueFull { pause, ..full }.to_string()
         };
         let status = StatusCode::TOO_MANY_REQUESTS;
         assert_eq!(
-            text(7_190, PausedBy::Refused(status), 7_188_000),
+            text(7_190, PauseCause::Refusal(status), 7_188_000),
             "the upstream refuses calls for 1h 59m 50s more (429); the call may wait 2s; try again \
                 in 1h 59m 48s"
         );
         assert_eq!(
-            text(2_400, PausedBy::NothingLeft, 2_398_500),
+            text(2_400, PauseCause::NothingLeft, 2_398_500),
             "nothing is left of the upstream's quota for 40m; the call may wait 2s; try again in \
                 39m 59s"
         );
         assert_eq!(
-            text(12, PausedBy::Program, 10_000),
+            text(12, PauseCause::Program, 10_000),
             "paused by the program for 12s more; the call may wait 2s; try again in 10s"
         );
         assert_eq!(
-            text(60, PausedBy::Fleet, 500),
+            text(60, PauseCause::Fleet, 500),
             "paused by the fleet for 1m more; the call may wait 2s; try again in 500ms"
         );
     }

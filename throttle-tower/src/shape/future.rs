@@ -4,26 +4,23 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
-use throttle_core::Backend;
 use tower_service::Service;
 
 use super::error::ShapeError;
 use super::obey_upstream::ResponseReader;
-use super::upstream_head::UpstreamHead;
-use super::waits::Waits;
+use super::waits::TurnWait;
 
 pin_project! {
     /// The response future of a [`Shape`](super::Shape).
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time. While it waits it holds nothing but its place among the calls
-    /// that wait, and the next one has that at once. A turn that the store has granted, and that no
+    /// It may be dropped at any time. While it waits it holds nothing but its position among the
+    /// calls that wait, and the next one has that immediately. A turn that the store has granted, and that no
     /// call takes, is given back. After the wait the inner service has been called, and dropping
     /// this future drops that service's future.
     ///
-    /// A future that is kept and not polled does not hold up the calls behind it: they get its
-    /// turns.
+    /// A future that is kept and not polled does not hold up later calls: they get its turns.
     ///
     /// # Panics
     ///
@@ -32,65 +29,63 @@ pin_project! {
     ///
     /// ```
     /// use throttle_tower::shape::{ShapeError, ShapeFuture};
-    /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// use throttle_tower::{Pace, Rate, ShapeLayer};
     /// use tower::{Layer, Service};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let service = tower::service_fn(|n: u64| async move { Ok::<_, std::io::Error>(n + 1) });
-    /// let mut shaped = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.layer(service);
-    /// let call: ShapeFuture<_, u64, _, _> = shaped.call(1);
+    /// let mut shaped = ShapeLayer::new(Pace::new(Rate::per_second(5)))?.layer(service);
+    /// let call: ShapeFuture<_, u64> = shaped.call(1);
     /// assert!(matches!(call.await, Ok::<_, ShapeError<_>>(2)));
     /// # Ok(())
     /// # }
     /// ```
-    pub struct ShapeFuture<S, Req, B, H>
+    pub struct ShapeFuture<S, Req>
     where
         S: Service<Req>,
-        B: Backend,
     {
         #[pin]
-        state: State<S, Req, B>,
+        state: FutureState<S, Req>,
         // Boxed, so that it takes no room where responses are not read.
-        reader: Option<Box<ResponseReader<B, H>>>,
+        reader: Option<Box<ResponseReader<Req, S::Response>>>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
-    enum State<S, Req, B>
+    #[project = FutureStateProjection]
+    enum FutureState<S, Req>
     where
         S: Service<Req>,
-        B: Backend,
     {
-        /// Boxed, because it is large and rare, and futures of this type are moved on every call.
-        /// `None` once it is over.
-        Waiting { queued: Option<Box<Queued<S, Req, B>>> },
+        /// Boxed, because it is large. `None` once it is over.
+        Waiting { call: Option<Box<PreparedCall<S, Req>>> },
         Calling { #[pin] response: S::Future },
-        /// Boxed as well, for the same reason.
         Refused { error: Option<Box<ShapeError>> },
     }
 }
 
 /// A call that waits, with the ready service that `poll_ready` prepared for it.
-struct Queued<S, Req, B: Backend> {
-    waits: Waits<B>,
+struct PreparedCall<S, Req> {
+    turn: TurnWait,
     inner: S,
     request: Req,
 }
 
-impl<S: Service<Req>, Req, B: Backend, H> ShapeFuture<S, Req, B, H> {
-    #[inline]
-    pub(super) fn calling(response: S::Future, reader: Option<Box<ResponseReader<B, H>>>) -> Self {
+impl<S: Service<Req>, Req> ShapeFuture<S, Req> {
+    pub(super) fn calling(
+        response: S::Future,
+        reader: Option<Box<ResponseReader<Req, S::Response>>>,
+    ) -> Self {
         Self {
-            state: State::Calling { response },
+            state: FutureState::Calling { response },
             reader,
         }
     }
 
     pub(super) fn refused(error: ShapeError) -> Self {
         Self {
-            state: State::Refused {
+            state: FutureState::Refused {
                 error: Some(Box::new(error)),
             },
             reader: None,
@@ -98,28 +93,26 @@ impl<S: Service<Req>, Req, B: Backend, H> ShapeFuture<S, Req, B, H> {
     }
 
     pub(super) fn waiting(
-        waits: Waits<B>,
+        turn: TurnWait,
         inner: S,
         request: Req,
-        reader: Option<Box<ResponseReader<B, H>>>,
+        reader: Option<Box<ResponseReader<Req, S::Response>>>,
     ) -> Self {
-        let queued = Some(Box::new(Queued {
-            waits,
+        let call = Some(Box::new(PreparedCall {
+            turn,
             inner,
             request,
         }));
         Self {
-            state: State::Waiting { queued },
+            state: FutureState::Waiting { call },
             reader,
         }
     }
 }
 
-impl<S, Req, B, H> Future for ShapeFuture<S, Req, B, H>
+impl<S, Req> Future for ShapeFuture<S, Req>
 where
     S: Service<Req>,
-    B: Backend,
-    H: UpstreamHead<S::Response>,
 {
     type Output = Result<S::Response, ShapeError<S::Error>>;
 
@@ -127,27 +120,27 @@ where
         let mut this = self.project();
         loop {
             match this.state.as_mut().project() {
-                StateProj::Waiting { queued } => {
-                    let waits = &mut queued.as_mut().expect(POLLED_AGAIN).waits;
-                    let waited = ready!(Pin::new(waits).poll(cx));
-                    let Queued {
+                FutureStateProjection::Waiting { call } => {
+                    let turn = &mut call.as_mut().expect(POLLED_AGAIN).turn;
+                    let turn = ready!(Pin::new(turn).poll(cx));
+                    let PreparedCall {
                         mut inner, request, ..
-                    } = *queued.take().expect(POLLED_AGAIN);
-                    let receipt = waited.map_err(ShapeError::widen)?;
+                    } = *call.take().expect(POLLED_AGAIN);
+                    let receipt = turn.map_err(ShapeError::widen)?;
                     if let Some(reader) = this.reader {
                         reader.left(receipt);
                     }
                     let response = inner.call(request);
-                    this.state.set(State::Calling { response });
+                    this.state.set(FutureState::Calling { response });
                 }
-                StateProj::Calling { response } => {
+                FutureStateProjection::Calling { response } => {
                     let mut response = ready!(response.poll(cx));
                     if let (Some(reader), Ok(response)) = (this.reader.take(), &mut response) {
                         reader.read(response);
                     }
                     return Poll::Ready(response.map_err(ShapeError::Inner));
                 }
-                StateProj::Refused { error } => {
+                FutureStateProjection::Refused { error } => {
                     let error = error.take().expect(POLLED_AGAIN);
                     return Poll::Ready(Err(error.widen()));
                 }
@@ -158,7 +151,7 @@ where
 
 const POLLED_AGAIN: &str = "a ShapeFuture was polled after completion";
 
-impl<S: Service<Req>, Req, B: Backend, H> fmt::Debug for ShapeFuture<S, Req, B, H> {
+impl<S: Service<Req>, Req> fmt::Debug for ShapeFuture<S, Req> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ShapeFuture")
     }
@@ -169,10 +162,6 @@ mod tests {
     use std::convert::Infallible;
     use std::future::Ready;
 
-    use throttle_core::MemoryBackend;
-
-    use super::super::clock::TokioClock;
-    use super::super::upstream_head::IgnoreUpstream;
     use super::*;
 
     /// Accepts everything.
@@ -195,13 +184,12 @@ mod tests {
 
     #[test]
     fn shape_waiting_call_through_a_service_takes_at_most_600_bytes() {
-        type Memory = MemoryBackend<TokioClock>;
-        let future = size_of::<ShapeFuture<NoOp, (), Memory, IgnoreUpstream>>();
-        let queued = size_of::<Queued<NoOp, (), Memory>>();
-        let waiting = size_of::<super::super::queue::Waiting>() + size_of::<tokio::time::Sleep>();
+        let future = size_of::<ShapeFuture<NoOp, ()>>();
+        let prepared = size_of::<PreparedCall<NoOp, ()>>();
+        let held = size_of::<super::super::queue::HeldCall>() + size_of::<tokio::time::Sleep>();
         assert!(
-            future + queued + waiting <= 600,
-            "{future}, {queued} and {waiting}"
+            future + prepared + held <= 600,
+            "{future}, {prepared} and {held}"
         );
     }
 
@@ -211,10 +199,12 @@ mod tests {
         use std::task::Waker;
         use std::time::Duration;
 
-        use throttle_core::{LeakyBucket, Rate};
+        use throttle_core::Rate;
+
+        use super::super::pace::Pace;
         use tower::Layer;
 
-        let pace = LeakyBucket::new(Rate::per_second(1)).max_wait(Duration::ZERO);
+        let pace = Pace::new(Rate::per_second(1)).max_wait(Duration::ZERO);
         let mut service = crate::ShapeLayer::new(pace).unwrap().layer(NoOp);
         service.call(()).await.unwrap();
         let mut refused = Box::pin(service.call(()));

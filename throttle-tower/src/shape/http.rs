@@ -6,7 +6,6 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response};
 use pin_project_lite::pin_project;
-use throttle_core::Backend;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -27,7 +26,7 @@ use crate::time::micros;
 ///
 /// ```
 /// use http::{Request, Response};
-/// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+/// use throttle_tower::{Pace, Rate, ShapeLayer};
 /// use tower::{Layer, Service, ServiceExt};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -35,7 +34,7 @@ use crate::time::micros;
 /// let service = tower::service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::io::Error>(Response::new(String::new()))
 /// });
-/// let pace = LeakyBucket::new(Rate::per_second(1)).max_wait(std::time::Duration::ZERO);
+/// let pace = Pace::new(Rate::per_second(1)).max_wait(std::time::Duration::ZERO);
 /// let mut service = ShapeLayer::new(pace)?.http().layer(service);
 /// assert_eq!(
 ///     service
@@ -64,7 +63,7 @@ pub struct HttpShapeLayer<L> {
     layer: L,
 }
 
-impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
+impl<Req, Res> ShapeLayer<Req, Res> {
     /// Returns a layer that answers refused calls with a 429 or 503 instead of an error. It needs
     /// services whose responses are HTTP.
     pub fn http(self) -> HttpShapeLayer<Self> {
@@ -88,14 +87,14 @@ impl<S, L: Layer<S>> Layer<S> for HttpShapeLayer<L> {
 /// ```
 /// use http::{Request, Response};
 /// use throttle_tower::shape::{HttpShape, Shape};
-/// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+/// use throttle_tower::{Pace, Rate, ShapeLayer};
 /// use tower::Layer;
 ///
 /// let service = tower::service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::io::Error>(Response::new(String::new()))
 /// });
-/// let shaped: HttpShape<Shape<_, Request<()>>> =
-///     ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?
+/// let shaped: HttpShape<Shape<_, Request<()>, Response<String>>> =
+///     ShapeLayer::new(Pace::new(Rate::per_second(5)))?
 ///         .http()
 ///         .layer(service);
 /// assert_eq!(shaped.get_ref().layer().stats().waiting, 0);
@@ -145,7 +144,7 @@ pin_project! {
     /// ```
     /// use http::{Request, Response};
     /// use throttle_tower::shape::HttpShapeFuture;
-    /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// use throttle_tower::{Pace, Rate, ShapeLayer};
     /// use tower::{Layer, Service};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -153,7 +152,7 @@ pin_project! {
     /// let service = tower::service_fn(async |_: Request<()>| {
     ///     Ok::<_, std::io::Error>(Response::new(String::new()))
     /// });
-    /// let mut shaped = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?
+    /// let mut shaped = ShapeLayer::new(Pace::new(Rate::per_second(5)))?
     ///     .http()
     ///     .layer(service);
     /// let call: HttpShapeFuture<_> = shaped.call(Request::new(()));

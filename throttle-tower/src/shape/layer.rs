@@ -2,32 +2,31 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
-use throttle_core::{Backend, ConfigError, Key, LeakyBucket, MemoryBackend};
+use http::{HeaderMap, Response, StatusCode};
+use throttle_core::{ConfigError, Key};
 
-use super::clock::TokioClock;
-use super::request_fields::RequestFields;
+use super::call_functions::CallFunctions;
+use super::pace::Pace;
 use super::shaper::Shaper;
 use super::stats::ShapeStats;
 use super::units::ShapeUsage;
-use super::upstream_head::{HeadOf, HttpHead, IgnoreUpstream, SettleWith};
 use crate::time::FAR;
 
 /// Delays calls through any `tower::Service` so that they stay within an upstream's rate.
 ///
 /// Wrap it around the client of an API that limits its rate. Calls leave one emission interval
 /// apart, in the order in which they were made. A call that would have to wait longer than the
-/// bucket's longest wait is refused at once.
+/// pace's longest wait is refused immediately.
 ///
 /// ```
 /// use std::time::Duration;
-/// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+/// use throttle_tower::{Pace, Rate, ShapeLayer};
 /// use tower::{Service, ServiceBuilder, ServiceExt};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let client = tower::service_fn(|_: &'static str| async { Ok::<_, std::io::Error>(()) });
-/// let pace = LeakyBucket::new(Rate::per_second(5)).max_wait(Duration::from_secs(2));
+/// let pace = Pace::new(Rate::per_second(5)).max_wait(Duration::from_secs(2));
 /// let mut client = ServiceBuilder::new().layer(ShapeLayer::new(pace)?).service(client);
 /// let before = tokio::time::Instant::now();
 /// for request in ["first", "second"] {
@@ -53,78 +52,76 @@ use crate::time::FAR;
 ///   up to a hundredth, or a fortieth over an asynchronous store. If delays vary by no more than
 ///   the headroom, no period of the upstream has too many calls.
 /// * **Readiness.** The service that `poll_ready` prepared is called at the call's scheduled time.
-///   A resource that it reserved in `poll_ready` (a place in a `Buffer`, a permit of a
+///   A resource that it reserved in `poll_ready` (a slot of a `Buffer`, a permit of a
 ///   `ConcurrencyLimit`) stays reserved while the call waits, so put such layers outside of this
 ///   one.
-/// * **Giving up.** A call that waits holds nothing but its place. If it is dropped, by a
-///   `tower::timeout` outside of this layer for example, the next call has that place at once, and
-///   the upstream gets its whole rate. A future that is kept and not polled is passed over when its
-///   turn comes, and has its place again when it is polled.
+/// * **Giving up.** A call that waits holds nothing but its position. If it is dropped, by a
+///   `tower::timeout` outside of this layer for example, the next call has that position immediately,
+///   and the upstream gets its whole rate. A future that is kept and not polled is passed over when its
+///   turn comes, and has its position again when it is polled.
 /// * **Deadlines.** With a [deadline](Self::deadline), a call that could not leave in time is
-///   refused at once, as far as that is known, and at the latest when its time has passed.
-/// * **Several paces.** A pace may count [other units](crate::shape::ShaperBuilder::by_unit) beside
+///   refused immediately, as far as that is known, and at the latest when its time has passed.
+/// * **Several paces.** A pace may count [other units](crate::shape::ShaperBuilder::by_unit) than
 ///   requests, such as tokens: a call waits for its turn by all that it uses, and takes all or
 ///   none.
-/// * **Memory.** A waiting call takes less than 600 bytes beside the request and the inner service
+/// * **Memory.** A waiting call takes less than 600 bytes, the request and the inner service not counted
 ///   (700 if it [obeys the upstream](Self::obey_upstream)), and up to
 ///   [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. While calls of a key wait, the
 ///   key has one small task, in the runtime of one of them.
 ///
 /// # Type parameters
 ///
-/// The request's type, the backend, and how the upstream's responses are read. All can be named:
-/// `ShapeLayer<reqwest::Request>`.
+/// The request's and the response's type of the services: `ShapeLayer<reqwest::Request,
+/// reqwest::Response>`.
 #[must_use = "a layer does nothing until a service is wrapped in it"]
-pub struct ShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
-    pub(super) shaper: Shaper<B>,
-    pub(super) fields: Arc<RequestFields<Req>>,
-    pub(super) head: H,
+pub struct ShapeLayer<Req, Res> {
+    pub(super) shaper: Shaper,
+    pub(super) functions: Arc<CallFunctions<Req, Res>>,
 }
 
-impl<Req> ShapeLayer<Req> {
+impl<Req, Res> ShapeLayer<Req, Res> {
     /// Delays calls so that they keep a pace of this process alone, with the options that a
     /// [`Shaper`] has by default.
     ///
     /// # Errors
     ///
     /// If the configuration is wrong. The error names the field, the value and the bound.
-    pub fn new(pace: LeakyBucket) -> Result<Self, ConfigError> {
+    pub fn new(pace: Pace) -> Result<Self, ConfigError> {
         Shaper::new(pace).map(Self::of)
     }
-}
 
-impl<Req, B: Backend> ShapeLayer<Req, B> {
     /// Delays calls to the pace of a shaper. Its [builder](Shaper::builder) has options, among them
     /// a store that a fleet shares.
     ///
     /// ```
     /// use std::time::Duration;
     /// use throttle_tower::shape::Shaper;
-    /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// use throttle_tower::{Pace, Rate, ShapeLayer};
     ///
-    /// let pace = Shaper::builder(LeakyBucket::new(Rate::per_second(50)))
+    /// let pace = Shaper::builder(Pace::new(Rate::per_second(50)))
     ///     .headroom(Duration::from_millis(20));
-    /// let layer: ShapeLayer<http::Request<()>> = ShapeLayer::of(pace.build()?);
+    /// let layer: ShapeLayer<http::Request<()>, http::Response<()>> = ShapeLayer::of(pace.build()?);
     /// assert_eq!(
     ///     layer.shaper().rate(),
     ///     Rate::new(50, Duration::from_millis(1_020))
     /// );
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
-    pub fn of(shaper: Shaper<B>) -> Self {
+    pub fn of(shaper: Shaper) -> Self {
         Self {
             shaper,
-            fields: Arc::default(),
-            head: IgnoreUpstream,
+            functions: Arc::default(),
         }
     }
+}
 
+impl<Req, Body> ShapeLayer<Req, Response<Body>> {
     /// Obeys the upstream's limits as its responses state them, where they are `http::Response`s.
     ///
     /// * **A refusal that states a wait**: no call of that key leaves before then, at most
     ///   [`longest_pause`](Self::longest_pause). A refusal is a response with status 429, 503 or
     ///   529; any other error (4xx, 5xx) that states a wait above 0; a 403 with nothing left; of
-    ///   gRPC, status 8 or 14 in the headers; and what [`refused_if`](Self::refused_if) adds. The
+    ///   gRPC, status 8 or 14 in the headers; and what [`refusal_if`](Self::refusal_if) adds. The
     ///   wait replaces the resets of the same response.
     /// * **A refusal with nothing left, and a reset**: until the reset.
     /// * **Any other refusal**: for 1 second or for the time of one request, whichever is longer.
@@ -168,7 +165,7 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     ///
     /// **Bounds are absolute.** A call that cannot leave in time because of a pause fails
     /// immediately: a waiting call when the pause begins, a new one when it is made. The error has
-    /// the [pause](super::QueueFull::paused) and the time to come back. A call that is held for an
+    /// the [pause](super::QueueFull::pause) and the time to come back. A call that is held for an
     /// answer does not fail: it leaves when its bound ends.
     ///
     /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only,
@@ -177,44 +174,56 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     /// says that a pause begins, with its status and wait, and no key: at most ten a second.
     ///
     /// Anything that cannot be read is ignored.
-    pub fn obey_upstream(self) -> ShapeLayer<Req, B, HttpHead> {
-        self.with_head(HttpHead)
-    }
-
-    /// Obeys the upstream's limits where responses are of another type, given a function that
-    /// returns their head:
-    /// `|response: &reqwest::Response| (response.status(), response.headers())`.
-    pub fn obey_upstream_of<Res>(
-        self,
-        head: fn(&Res) -> (StatusCode, &HeaderMap),
-    ) -> ShapeLayer<Req, B, HeadOf<Res>> {
-        self.with_head(HeadOf(head))
-    }
-
-    fn with_head<H>(self, head: H) -> ShapeLayer<Req, B, H> {
-        ShapeLayer {
-            shaper: self.shaper,
-            fields: self.fields,
-            head,
-        }
+    pub fn obey_upstream(self) -> Self {
+        self.obey_upstream_of(|response| Some((response.status(), response.headers())))
     }
 }
 
-impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
+impl<Req, Res> ShapeLayer<Req, Res> {
+    /// [Obeys the upstream's limits](ShapeLayer::obey_upstream) where responses are of another
+    /// type. The function returns a response's status and headers, as they were received, or `None`
+    /// if the upstream's limits cannot be read from it: the headers of a response from a cache do
+    /// not describe the present.
+    ///
+    /// The function is called once for each response to a shaped call, before the response is
+    /// returned, and never for an error. It must not block.
+    ///
+    /// ```
+    /// use http::{HeaderMap, StatusCode};
+    /// use throttle_tower::{Pace, Rate, ShapeLayer};
+    ///
+    /// struct Answer {
+    ///     status: StatusCode,
+    ///     headers: HeaderMap,
+    /// }
+    ///
+    /// let layer: ShapeLayer<(), Answer> = ShapeLayer::new(Pace::new(Rate::per_second(5)))?
+    ///     .obey_upstream_of(|answer: &Answer| Some((answer.status, &answer.headers)));
+    /// assert_eq!(layer.stats().paused, 0);
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn obey_upstream_of(
+        self,
+        head: impl Fn(&Res) -> Option<(StatusCode, &HeaderMap)> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|functions| functions.head = Some(Arc::new(head)))
+    }
+
     /// Keeps a schedule for each key, such as a host or a tenant. Defaults to one schedule for all
     /// calls.
     ///
     /// ```
-    /// # use throttle_tower::{Key, LeakyBucket, Rate, ShapeLayer};
+    /// # use throttle_tower::{Key, Pace, Rate, ShapeLayer};
     /// fn host(request: &http::Request<()>) -> Key {
     ///     request.uri().host().unwrap_or_default().into()
     /// }
     ///
-    /// let per_host = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.by(host);
+    /// let per_host: ShapeLayer<_, http::Response<()>> =
+    ///     ShapeLayer::new(Pace::new(Rate::per_second(5)))?.by(host);
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn by(self, key: impl Fn(&Req) -> Key + Send + Sync + 'static) -> Self {
-        self.with(|fields| fields.key = Some(Arc::new(key)))
+        self.with(|functions| functions.key = Arc::new(key))
     }
 
     /// Estimates what a call costs of another unit than requests. The shaper's builder gives that
@@ -224,18 +233,19 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// ```
     /// # use std::time::Duration;
     /// # use throttle_tower::shape::Shaper;
-    /// # use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// # use throttle_tower::{Pace, Rate, ShapeLayer};
     /// // A prompt, and the longest answer that it may get.
     /// struct Question {
     ///     prompt: String,
     ///     max_tokens: u64,
     /// }
     ///
-    /// let requests = LeakyBucket::new(Rate::per_minute(500)).max_wait(Duration::from_secs(60));
+    /// let requests = Pace::new(Rate::per_minute(500)).max_wait(Duration::from_secs(60));
     /// let pace = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(30_000));
-    /// let layer = ShapeLayer::of(pace.build()?).by_unit("tokens", |question: &Question| {
-    ///     question.prompt.len() as u64 / 4 + question.max_tokens
-    /// })?;
+    /// let layer: ShapeLayer<_, String> =
+    ///     ShapeLayer::of(pace.build()?).by_unit("tokens", |question: &Question| {
+    ///         question.prompt.len() as u64 / 4 + question.max_tokens
+    ///     })?;
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     ///
@@ -248,39 +258,35 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         estimate: impl Fn(&Req) -> u64 + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
         let paces = &self.shaper.schedule.paces;
-        let place = paces.place(unit).ok_or_else(|| {
-            ConfigError::new(
-                "unit",
-                format_args!("{unit:?}"),
-                paces.unknown_unit(unit).to_string(),
-            )
-        })?;
-        if self
-            .fields
-            .estimates
-            .iter()
-            .any(|(other, _)| *other == place)
-        {
-            let rule = "each unit has one estimate; remove one of them";
-            return Err(ConfigError::new("unit", format_args!("{unit:?}"), rule));
+        let wrong = |rule: String| ConfigError::new("unit", format_args!("{unit:?}"), rule);
+        let index = paces
+            .index(unit)
+            .ok_or_else(|| wrong(paces.unknown_unit(unit).to_string()))?;
+        let mut estimates = self.functions.estimates.iter();
+        if estimates.any(|(other, _)| *other == index) {
+            return Err(wrong(
+                "each unit has one estimate; remove one of them".to_owned(),
+            ));
         }
-        Ok(self.with(|fields| fields.estimates.push((place, Arc::new(estimate)))))
+        let estimate = (index, Arc::new(estimate) as _);
+        Ok(self.with(|functions| functions.estimates.push(estimate)))
     }
 
     /// Passes each response, with the [`ShapeUsage`] of its call, to a function before the caller
     /// gets it. The function settles what the call has really used, or puts the `ShapeUsage` where
     /// the caller finds it, because the response's body says it. It is not called for a call that
-    /// was not charged by [unit](Self::by_unit). Set [`obey_upstream`](Self::obey_upstream) before.
+    /// was not charged by [unit](Self::by_unit). Further functions are called after it, in their
+    /// order.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use throttle_tower::shape::{ShapeUsage, Shaper};
-    /// # use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// # use throttle_tower::{Pace, Rate, ShapeLayer};
     /// # use http::{Request, Response};
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let requests = LeakyBucket::new(Rate::per_minute(500)).max_wait(Duration::from_secs(60));
+    /// let requests = Pace::new(Rate::per_minute(500)).max_wait(Duration::from_secs(60));
     /// let pace = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(30_000));
     /// let layer = ShapeLayer::of(pace.build()?)
     ///     .by_unit("tokens", |_: &Request<String>| 1_000)?
@@ -298,50 +304,42 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn settle_with<Res>(
+    pub fn settle_with(
         self,
-        settle: fn(&mut Res, ShapeUsage),
-    ) -> ShapeLayer<Req, B, SettleWith<H, Res>> {
-        let Self {
-            shaper,
-            fields,
-            head,
-        } = self;
-        ShapeLayer {
-            shaper,
-            fields,
-            head: SettleWith { head, settle },
-        }
+        settle: impl Fn(&mut Res, ShapeUsage) + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|functions| functions.settles.push(Arc::new(settle)))
     }
 
     /// How many units of the rate a call takes; a call that takes none is not delayed. Defaults
     /// to 1.
     pub fn cost(self, cost: impl Fn(&Req) -> u64 + Send + Sync + 'static) -> Self {
-        self.with(|fields| fields.cost = Some(Arc::new(cost)))
+        self.with(|functions| functions.cost = Arc::new(cost))
     }
 
     /// Sets a deadline for each call: the longest time until the call's last unit is due. A call
     /// leaves as a whole when its first unit is due, and each further unit is due one emission
-    /// interval later. A call that would miss its deadline is refused at once. A deadline has an
-    /// effect only if it is shorter than the bucket's longest wait; over a store a call then takes
+    /// interval later. A call that would miss its deadline is refused immediately. A deadline has an
+    /// effect only if it is shorter than the pace's longest wait; over a store a call then takes
     /// two round trips. Defaults to no deadline.
     pub fn deadline(
         self,
         deadline: impl Fn(&Req) -> Option<Duration> + Send + Sync + 'static,
     ) -> Self {
-        self.with(|fields| fields.deadline = Some(Arc::new(deadline)))
+        self.with(|functions| functions.deadline = Arc::new(deadline))
     }
 
     /// Sets the longest pause that an upstream can [request](Self::obey_upstream), so that a wrong
     /// header cannot stop all calls for a year. If the upstream states a longer wait, one call
-    /// leaves at the end of this pause, and its answer states the rest. Defaults to one hour.
+    /// leaves at the end of this pause, and its answer states the rest. Zero disables pauses: after a
+    /// refusal calls are only held for answers, and leave at the pace. Defaults to one hour.
     pub fn longest_pause(mut self, pause: Duration) -> Self {
         self.shaper.obey.longest = pause.min(FAR);
         self
     }
 
     /// Lengthens each pause that an upstream [requests](Self::obey_upstream), so that the processes
-    /// of a fleet do not all resume at once. The added time is random, and is up to `percent` of
+    /// of a fleet do not all resume together. The added time is random, and is up to `percent` of
     /// the pause. `percent` is at most 100. Defaults to 0.
     pub fn pause_jitter(mut self, percent: u8) -> Self {
         self.shaper.obey.jitter = percent.min(100);
@@ -356,9 +354,9 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// [`Shaper::obey`](super::Shaper::obey) instead, after its body has been read.
     ///
     /// ```
-    /// # use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
-    /// let pace = LeakyBucket::new(Rate::per_second(20));
-    /// let layer: ShapeLayer<http::Request<()>> = ShapeLayer::new(pace)?.refused_if(
+    /// # use throttle_tower::{Pace, Rate, ShapeLayer};
+    /// let pace = Pace::new(Rate::per_second(20));
+    /// let layer: ShapeLayer<http::Request<()>, http::Response<()>> = ShapeLayer::new(pace)?.refusal_if(
     ///     |status, headers| {
     ///         let kind = headers.get("x-amzn-errortype");
     ///         status == 400 && kind.is_some_and(|kind| kind == "ThrottlingException")
@@ -367,11 +365,11 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// let layer = layer.obey_upstream();
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
-    pub fn refused_if(
+    pub fn refusal_if(
         mut self,
-        refused_if: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
+        refusal_if: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.shaper.obey.refused_if = Some(Arc::new(refused_if));
+        self.shaper.obey.refusal_if = Some(Arc::new(refusal_if));
         self
     }
 
@@ -383,7 +381,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// The upstream then refuses fewer calls. But a slower pace makes a longer queue, so more calls
     /// fail here that the upstream would have answered. Set it where refusals ban: GitHub, Binance,
     /// Riot.
-    pub fn slow_down_when_refused(mut self) -> Self {
+    pub fn slow_down_after_refusal(mut self) -> Self {
         self.shaper.obey.slows = true;
         self
     }
@@ -396,27 +394,26 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
 
     /// The shaper: to delay other work together with these calls, to pause or reset a key.
     #[must_use]
-    pub const fn shaper(&self) -> &Shaper<B> {
+    pub const fn shaper(&self) -> &Shaper {
         &self.shaper
     }
 
-    pub(super) fn with(mut self, change: impl FnOnce(&mut RequestFields<Req>)) -> Self {
-        change(Arc::make_mut(&mut self.fields));
+    pub(super) fn with(mut self, change: impl FnOnce(&mut CallFunctions<Req, Res>)) -> Self {
+        change(Arc::make_mut(&mut self.functions));
         self
     }
 }
 
-impl<Req, B: Backend, H: Clone> Clone for ShapeLayer<Req, B, H> {
+impl<Req, Res> Clone for ShapeLayer<Req, Res> {
     fn clone(&self) -> Self {
         Self {
             shaper: self.shaper.clone(),
-            fields: Arc::clone(&self.fields),
-            head: self.head.clone(),
+            functions: Arc::clone(&self.functions),
         }
     }
 }
 
-impl<Req, B: Backend, H> fmt::Debug for ShapeLayer<Req, B, H> {
+impl<Req, Res> fmt::Debug for ShapeLayer<Req, Res> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShapeLayer")
             .field("shaper", &self.shaper)

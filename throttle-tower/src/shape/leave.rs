@@ -7,9 +7,9 @@ use throttle_core::backend::Receipt;
 use throttle_core::{Backend, Key, Timestamp};
 use tokio::time::Instant;
 
-use super::answer::Answer;
+use super::answer::TurnAnswer;
 use super::error::QueueFull;
-use super::queue::{Due, Polled, Queue, Waiting};
+use super::queue::{CallQueue, CallState, Due, HeldCall};
 use super::schedule::Schedule;
 use crate::time::micros;
 
@@ -17,14 +17,14 @@ use crate::time::micros;
 /// may be on the way.
 const LAST_CALL: Duration = Duration::from_millis(20);
 
-impl<B: Backend> Schedule<B> {
+impl Schedule {
     /// A call that waits is polled.
-    pub(super) fn poll_call(&self, key: &Key, ticket: u64, waker: &Waker) -> Polled {
+    pub(super) fn poll_call(&self, key: &Key, ticket: u64, waker: &Waker) -> CallState {
         let polled = self.change(key, false, |queue, now| {
             loop {
                 if let Some(refused) = queue.poll(ticket, waker) {
                     queue.remove(ticket);
-                    return Polled::Refused(refused);
+                    return CallState::Refused(refused);
                 }
                 let next = queue.advance(now);
                 if queue.is_offered(ticket, now) {
@@ -32,12 +32,12 @@ impl<B: Backend> Schedule<B> {
                         queue.remove(ticket);
                         // The next turn may be due as well.
                         queue.go_on(now);
-                        return Polled::Left(receipt);
+                        return CallState::Left(receipt);
                     }
                     continue;
                 }
                 let Some(call) = queue.call(ticket) else {
-                    return Polled::Refused(QueueFull::TOO_MANY.into());
+                    return CallState::Refused(QueueFull::TOO_MANY.into());
                 };
                 if call.is_refused() {
                     continue;
@@ -47,80 +47,65 @@ impl<B: Backend> Schedule<B> {
                 if now > latest + LAST_CALL {
                     let refusal = queue.refusal(&call.bounds, start, now);
                     queue.remove(ticket);
-                    return Polled::Refused(refusal.into());
+                    return CallState::Refused(refusal.into());
                 }
                 let needs_driver = queue.needs_driver(next.at(now), now);
                 let held_until = queue.pauses.held(now).unwrap_or(now);
-                return Polled::Waits {
+                return CallState::Waits {
                     look_at: start.max(held_until).min(latest),
                     needs_driver,
                 };
             }
         });
         // The queue of a call that waits is not removed.
-        polled.unwrap_or_else(|| Polled::Refused(QueueFull::TOO_MANY.into()))
+        polled.unwrap_or_else(|| CallState::Refused(QueueFull::TOO_MANY.into()))
     }
 
     /// Takes a turn that is offered to a call. `None` if it is not due after all.
     fn take_turn(
         &self,
-        queue: &mut Queue,
+        queue: &mut CallQueue,
         ticket: u64,
         now: Instant,
     ) -> Option<Option<Box<Receipt>>> {
         let call = queue.call(ticket)?;
-        let Waiting { wanted, .. } = call;
-        let (requests, is_by_units) = (wanted.cost, wanted.units.is_some());
+        let HeldCall { demand, .. } = call;
+        let is_by_units = demand.units.is_some();
         if !queue.turns.is_empty() {
             let turn = queue.take_turn(ticket, now)?;
             queue.left(ticket, now);
             return Some(turn.receipt.filter(|_| is_by_units));
         }
         let start = self.not_too_late(queue.turn_of(call, now), now);
-        if let Some(one_key) = self.one_key(&wanted.key) {
-            let left = one_key.leave_as_of(start, requests);
-            queue.is_due(Due::at(left.unwrap_or_else(|later| later)));
-            return left.is_ok().then(|| {
-                queue.left(ticket, now);
-                None
-            });
-        }
         let late = micros(now.saturating_duration_since(start));
-        let present = self.backend_now(wanted);
+        let calls = demand.calls();
+        let present = self.backend.now(&self.prepared, &calls);
         let as_of = present.map(|present| match queue.due.by_backend {
             Some(due) if queue.due.at == start => due.min(present),
             _ => Timestamp::from_micros(present.as_micros().saturating_sub_unsigned(late)),
         });
         let due = |wait: Duration| match present.zip(as_of) {
-            Some((present, as_of)) => {
-                let due = as_of + wait;
-                let ahead = Duration::from_micros(due.micros_since(present).max(0).unsigned_abs());
-                let behind = Duration::from_micros(present.micros_since(due).max(0).unsigned_abs());
-                Due {
-                    at: (now + ahead).checked_sub(behind).unwrap_or(now),
-                    by_backend: Some(due),
-                }
-            }
+            Some((present, as_of)) => Due::by_backend(as_of + wait, present, now),
             None => Due::at(now + wait),
         };
-        match self.ask_at_once(wanted, as_of) {
-            Some(Answer::Granted { next, receipt }) => {
+        match self.ask_now(&calls, as_of) {
+            Some(TurnAnswer::Granted { next, receipt }) => {
                 // What is left of a microsecond is found out by asking.
                 queue.is_due(due(next.saturating_sub(Duration::from_micros(1))));
                 queue.left(ticket, now);
                 return Some(receipt.filter(|_| is_by_units));
             }
-            Some(Answer::Wait(wait)) => queue.is_due(due(wait)),
+            Some(TurnAnswer::Wait(wait)) => queue.is_due(due(wait)),
             Some(_) => queue.refuse(ticket),
             None => {
-                queue.at_once = false;
+                queue.decides_now = false;
                 queue.is_due(queue.due);
             }
         }
         None
     }
 
-    /// A call that waits is dropped: the next one has its place at once.
+    /// A call that waits is dropped. The next one has its position immediately.
     pub(super) fn give_up(&self, key: &Key, ticket: u64) {
         self.change(key, false, |queue, now| {
             queue.give_up(ticket, now);

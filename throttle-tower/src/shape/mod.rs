@@ -4,7 +4,7 @@
 //! Use [`ShapeLayer`] around the client of an API, and [`Shaper`] to pace work that is not a
 //! service.
 
-// request ──► request_fields: key, costs, deadline ──► start: may it leave now? ── yes ──────────────────┐
+// request ──► call_functions: key, costs, class  ──► start: may it leave now? ── yes ──────────────────┐
 //                                                        │ no       ▲                                  │
 //                                            ask: one decision of the backend                          │
 //                                                        ▼                                             ▼
@@ -17,8 +17,10 @@ mod layer;
 
 mod answer;
 mod builder;
+mod call_functions;
 mod classes;
 mod clock;
+mod demand;
 mod driver;
 mod error;
 mod future;
@@ -28,32 +30,27 @@ mod leave;
 mod metrics;
 mod obey_upstream;
 mod offers;
-mod one_key;
+mod pace;
 mod pauses;
 mod queue;
 mod queues;
 mod report;
-mod request_fields;
 mod schedule;
-mod schedule_future;
 mod service;
 mod shaper;
 mod start;
 mod stats;
 mod units;
-mod upstream_head;
 mod waits;
-mod wanted;
 
 pub use self::builder::ShaperBuilder;
 pub use self::clock::TokioClock;
-pub use self::error::{Bound, Paused, PausedBy, QueueFull, ShapeError};
+pub use self::error::{Bound, Pause, PauseCause, QueueFull, ShapeError};
 pub use self::future::ShapeFuture;
 pub use self::http::{HttpShape, HttpShapeFuture, HttpShapeLayer};
 pub use self::layer::ShapeLayer;
-pub use self::schedule_future::ScheduleFuture;
+pub use self::pace::Pace;
 pub use self::service::Shape;
 pub use self::shaper::Shaper;
 pub use self::stats::ShapeStats;
 pub use self::units::ShapeUsage;
-pub use self::upstream_head::{HeadOf, HttpHead, IgnoreUpstream, SettleWith, UpstreamHead};

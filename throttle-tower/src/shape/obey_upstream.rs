@@ -1,19 +1,19 @@
 //! Reads what an upstream says in its responses, and applies it to the key of the call.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
+use throttle_core::Key;
 use throttle_core::backend::Receipt;
-use throttle_core::{Backend, Key};
 use tokio::time::Instant;
 
-use super::error::Paused;
+use super::demand::Demand;
+use super::error::Pause;
+use super::layer::ShapeLayer;
 use super::pauses::{Pauses, Reply, Terms};
 use super::schedule::Schedule;
 use super::units::ShapeUsage;
-use super::upstream_head::UpstreamHead;
 use crate::headers::read_upstream;
 use crate::jitter;
 use crate::time::{micros, time_for};
@@ -28,10 +28,10 @@ pub(super) struct ObeyUpstream {
     /// Whether the pace halves after a refusal.
     pub(super) slows: bool,
     /// Which further responses refuse.
-    pub(super) refused_if: Option<Arc<RefusedIf>>,
+    pub(super) refusal_if: Option<Arc<RefusalIf>>,
 }
 
-pub(super) type RefusedIf = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
+type RefusalIf = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
 
 impl Default for ObeyUpstream {
     fn default() -> Self {
@@ -39,25 +39,25 @@ impl Default for ObeyUpstream {
             longest: Duration::from_secs(3_600),
             jitter: 0,
             slows: false,
-            refused_if: None,
+            refusal_if: None,
         }
     }
 }
 
 impl ObeyUpstream {
     /// Applies the response to a call of a key that left at that instant.
-    pub(super) fn apply<B: Backend>(
+    pub(super) fn apply(
         &self,
-        schedule: &Arc<Schedule<B>>,
+        schedule: &Arc<Schedule>,
         key: &Key,
         left: Instant,
         (status, headers): (StatusCode, &HeaderMap),
     ) {
         let now = Instant::now();
         let is_refused = self
-            .refused_if
+            .refusal_if
             .as_ref()
-            .is_some_and(|refused_if| refused_if(status, headers));
+            .is_some_and(|refusal_if| refusal_if(status, headers));
         let (refuses, wait) = read_upstream::refusal(status, headers, is_refused);
         let stated = read_upstream::stated(headers, || read_upstream::clock(headers));
         let reply = Reply {
@@ -75,34 +75,25 @@ impl ObeyUpstream {
             slows: self.slows,
         };
         let begins = Pauses::concern(&reply, terms.interval);
-        let heard = schedule.change(key, begins, |queue, now| {
+        let change = schedule.change(key, begins, |queue, now| {
             let known = queue.pauses.resets();
-            let pause = queue.pauses.hear(&reply, terms).map(|(pause, by)| Paused {
-                until: now + self.lengthen(pause),
-                by,
-            });
-            let is_new = pause.is_some_and(|pause| queue.pause(pause, now));
-            queue.go_on(now);
+            let pause = queue.pauses.hear(&reply, terms);
+            if pause.is_none() {
+                queue.go_on(now);
+            }
             let resets = queue.pauses.resets();
-            (
-                pause,
-                is_new,
-                Some(resets).filter(|resets| *resets != known),
-            )
+            (pause, (resets != known).then_some(resets))
         });
         if refuses {
             schedule.counters.heard_refusal(&reply);
         }
-        if let Some((pause, is_new, learned)) = heard {
-            if let Some(resets) = learned {
-                schedule.report_resets(resets);
-            }
-            if let Some(pause) = pause {
-                schedule.share_pause(key, now, pause.until);
-                if is_new {
-                    schedule.report_pause(pause, now);
-                }
-            }
+        let (pause, learned) = change.unwrap_or_default();
+        if let Some(resets) = learned {
+            schedule.report_resets(resets);
+        }
+        if let Some((wait, cause)) = pause {
+            let until = now + self.lengthen(wait);
+            schedule.pause(key, now, Pause { until, cause });
         }
     }
 
@@ -118,28 +109,31 @@ impl ObeyUpstream {
     }
 }
 
-impl fmt::Debug for ObeyUpstream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObeyUpstream")
-            .field("longest", &self.longest)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Reads the response to one call, and applies it to the key of that call. If the call fails or is
-/// dropped, its place among those under way is given back.
-pub(super) struct ResponseReader<B: Backend, H> {
-    pub(super) schedule: Arc<Schedule<B>>,
-    pub(super) key: Key,
-    pub(super) obey: ObeyUpstream,
-    pub(super) head: H,
+/// dropped, it is under way no more.
+pub(super) struct ResponseReader<Req, Res> {
+    layer: ShapeLayer<Req, Res>,
+    key: Key,
     /// When the call left, while it is under way.
-    pub(super) left: Option<Instant>,
+    left: Option<Instant>,
     /// Of a call of several units.
-    pub(super) usage: Option<ShapeUsage>,
+    usage: Option<ShapeUsage>,
 }
 
-impl<B: Backend, H> ResponseReader<B, H> {
+impl<Req, Res> ResponseReader<Req, Res> {
+    /// `None` if no function of the layer reads responses.
+    pub(super) fn new(layer: &ShapeLayer<Req, Res>, demand: &Demand) -> Option<Box<Self>> {
+        let schedule = &layer.shaper.schedule;
+        layer.functions.reads_responses().then(|| {
+            Box::new(Self {
+                layer: layer.clone(),
+                key: demand.key.clone(),
+                left: None,
+                usage: (demand.units.is_some()).then(|| ShapeUsage::new(schedule, demand)),
+            })
+        })
+    }
+
     /// The call leaves, with what it was charged if that can be settled.
     pub(super) fn left(&mut self, receipt: Option<Box<Receipt>>) {
         self.left = Some(Instant::now());
@@ -148,25 +142,27 @@ impl<B: Backend, H> ResponseReader<B, H> {
         }
     }
 
-    pub(super) fn read<Res>(mut self, response: &mut Res)
-    where
-        H: UpstreamHead<Res>,
-    {
-        if let Some(head) = self.head.head(response)
+    pub(super) fn read(mut self, response: &mut Res) {
+        let ShapeLayer { shaper, functions } = &self.layer;
+        let head = functions.head.as_ref().and_then(|head| head(response));
+        if let Some((status, headers)) = head
             && let Some(left) = self.left.take()
         {
-            self.obey.apply(&self.schedule, &self.key, left, head);
+            shaper.obey(self.key.clone(), left, status, headers);
         }
-        if let Some(usage) = &self.usage {
-            self.head.settle(response, usage);
+        for settle in &functions.settles {
+            if let Some(usage) = &self.usage {
+                settle(response, usage.clone());
+            }
         }
     }
 }
 
-impl<B: Backend, H> Drop for ResponseReader<B, H> {
+impl<Req, Res> Drop for ResponseReader<Req, Res> {
     fn drop(&mut self) {
         if let Some(left) = self.left {
-            self.schedule.change(&self.key, false, |queue, now| {
+            let schedule = &self.layer.shaper.schedule;
+            schedule.change(&self.key, false, |queue, now| {
                 queue.pauses.give_back(left);
                 queue.go_on(now);
             });

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::error::{Paused, PausedBy};
+use super::error::{Pause, PauseCause};
 use crate::headers::read_upstream::Allowance;
 
 /// The first and the longest pause after a refusal that states no wait. The first is at least one
@@ -32,7 +32,7 @@ const DEPARTURES: usize = 1_024;
 /// What an upstream has said of one key.
 pub(super) struct Pauses {
     /// The last one, which may be over.
-    pause: Option<Paused>,
+    pause: Option<Pause>,
     resets: Resets,
     /// When nothing was left, and the reset that was stated then: an answer before it
     /// shows that the quota refills.
@@ -136,7 +136,7 @@ impl Pauses {
         until.max(self.spaced_until)
     }
 
-    pub(super) fn paused(&self, now: Instant) -> Option<Paused> {
+    pub(super) fn paused(&self, now: Instant) -> Option<Pause> {
         self.pause.filter(|pause| pause.until > now)
     }
 
@@ -166,7 +166,7 @@ impl Pauses {
     }
 
     /// Applies a response. Returns the pause that has to begin, and its cause.
-    pub(super) fn hear(&mut self, reply: &Reply, terms: Terms) -> Option<(Duration, PausedBy)> {
+    pub(super) fn hear(&mut self, reply: &Reply, terms: Terms) -> Option<(Duration, PauseCause)> {
         let Reply { left, now, .. } = *reply;
         (self.trip, self.interval) = (now.saturating_duration_since(left), terms.interval);
         let answers_probe = self.give_back(left);
@@ -184,7 +184,7 @@ impl Pauses {
         pause.filter(|(pause, _)| !pause.is_zero())
     }
 
-    fn refused(&mut self, reply: &Reply, terms: Terms) -> (Duration, PausedBy) {
+    fn refused(&mut self, reply: &Reply, terms: Terms) -> (Duration, PauseCause) {
         let Reply { left, now, .. } = *reply;
         let is_fresh = self.is_after_pause(left);
         let nothing_left = reply.allowance.filter(|allowance| allowance.remaining == 0);
@@ -220,7 +220,7 @@ impl Pauses {
             });
         }
         self.remember(end);
-        (pause, PausedBy::Refused(reply.status))
+        (pause, PauseCause::Refusal(reply.status))
     }
 
     fn answered(
@@ -228,7 +228,7 @@ impl Pauses {
         reply: &Reply,
         terms: Terms,
         answers_probe: bool,
-    ) -> Option<(Duration, PausedBy)> {
+    ) -> Option<(Duration, PauseCause)> {
         let Reply { left, now, .. } = *reply;
         if answers_probe || self.is_after_pause(left) {
             self.length = None;
@@ -281,7 +281,7 @@ impl Pauses {
         if self.guess.is_none_or(|(_, end)| end <= now) {
             self.guess = Some((now, reset));
         }
-        is_window.then_some((within, PausedBy::NothingLeft))
+        is_window.then_some((within, PauseCause::NothingLeft))
     }
 
     /// A call left after the last pause. One that left before says nothing of the time after it.
@@ -325,7 +325,7 @@ impl Pauses {
     }
 
     /// No call leaves before its end. Returns whether the key was not paused.
-    pub(super) fn pause(&mut self, pause: Paused, now: Instant) -> bool {
+    pub(super) fn pause(&mut self, pause: Pause, now: Instant) -> bool {
         let former = self.paused(now);
         if former.is_none_or(|former| pause.until > former.until) {
             self.pause = Some(pause);

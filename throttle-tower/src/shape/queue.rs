@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -12,9 +13,9 @@ use throttle_core::backend::Receipt;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::error::{Paused, QueueFull, ShapeError};
+use super::demand::Demand;
+use super::error::{Pause, QueueFull, ShapeError};
 use super::pauses::Pauses;
-use super::wanted::Wanted;
 
 /// A call that does not come when its turn is offered to it passes the turn on after this time.
 const GRACE: Duration = Duration::from_millis(5);
@@ -25,14 +26,14 @@ const GRACE: Duration = Duration::from_millis(5);
 /// Nothing is reserved for a call. When a turn is due, it is offered to the first call, whose
 /// future is woken and takes it. If that future is not polled, the turn is offered to the next
 /// ones, each time to twice as many: the future stands *aside* until it is polled again, and then
-/// has its former place.
-pub(super) struct Queue {
-    calls: BTreeMap<u64, Box<Waiting>>,
-    /// The tickets of those that do not stand aside. A ticket begins with the place of its class.
+/// has its former position.
+pub(super) struct CallQueue {
+    calls: BTreeMap<u64, Box<HeldCall>>,
+    /// The tickets of those that do not stand aside. A ticket begins with the index of its class.
     pub(super) ready: BTreeSet<u64>,
     tickets: u64,
-    /// The ready calls of each class, the highest first.
-    totals: SmallVec<[Total; 1]>,
+    /// How long the turns of the ready calls of each class take, the highest class first.
+    lengths: SmallVec<[Duration; 1]>,
     /// No turn begins before, as far as the backend has said.
     pub(super) due: Due,
     pub(super) pauses: Pauses,
@@ -45,24 +46,17 @@ pub(super) struct Queue {
     bounds_end: Instant,
     pub(super) offer: Option<Offer>,
     /// Turns that a store has granted, and that no call has taken yet.
-    pub(super) turns: VecDeque<Turn>,
+    pub(super) turns: VecDeque<PaceTurn>,
     /// Whether the backend decides without being waited for. Then a call that takes its turn asks
     /// for it itself.
-    pub(super) at_once: bool,
+    pub(super) decides_now: bool,
     /// Whether calls cost of other units as well: those that do not may leave earlier.
     is_by_units: bool,
     pub(super) driver: Option<Driver>,
-    pub(super) afterwards: Afterwards,
+    pub(super) aftermath: Aftermath,
 }
 
-/// Ready calls of one class: how many, and how long their turns take.
-#[derive(Clone, Copy, Default)]
-struct Total {
-    calls: u64,
-    length: Duration,
-}
-
-/// How many bits of a ticket are behind its class.
+/// How many bits of a ticket follow its class.
 const CLASS_SHIFT: u32 = 48;
 
 fn class_of(ticket: u64) -> usize {
@@ -70,8 +64,8 @@ fn class_of(ticket: u64) -> usize {
 }
 
 /// A call that waits.
-pub(super) struct Waiting {
-    pub(super) wanted: Wanted,
+pub(super) struct HeldCall {
+    pub(super) demand: Demand,
     /// How long its turn takes.
     pub(super) length: Duration,
     /// Those of a call that comes now, of which a class may have stricter ones.
@@ -108,7 +102,7 @@ pub(super) struct Offer {
 }
 
 /// A turn that a store has granted.
-pub(super) struct Turn {
+pub(super) struct PaceTurn {
     pub(super) at: Instant,
     pub(super) cost: u64,
     /// Of other units.
@@ -117,7 +111,7 @@ pub(super) struct Turn {
 }
 
 /// What is to be done next for a key.
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// No call is ready.
     Nothing,
     /// Nothing before that instant.
@@ -127,7 +121,7 @@ pub(super) enum Next {
 }
 
 /// A call that was polled.
-pub(super) enum Polled {
+pub(super) enum CallState {
     Left(Option<Box<Receipt>>),
     Refused(ShapeError),
     Waits {
@@ -147,7 +141,7 @@ pub(super) struct Driver {
 
 /// What a change of a queue has left to be done when nothing is locked.
 #[derive(Default)]
-pub(super) struct Afterwards {
+pub(super) struct Aftermath {
     pub(super) wakers: SmallVec<[Waker; 4]>,
     pub(super) driver: Option<Arc<Notify>>,
     /// Wakers that were replaced, to be dropped: what they hold may be a call that waits.
@@ -155,16 +149,16 @@ pub(super) struct Afterwards {
     /// Turns that no call takes.
     pub(super) unused: SmallVec<[Box<Receipt>; 1]>,
     /// Calls that are gone, to be dropped.
-    pub(super) removed: SmallVec<[Box<Waiting>; 1]>,
+    pub(super) removed: SmallVec<[Box<HeldCall>; 1]>,
 }
 
-impl Queue {
+impl CallQueue {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             calls: BTreeMap::new(),
             ready: BTreeSet::new(),
             tickets: 0,
-            totals: SmallVec::new(),
+            lengths: SmallVec::new(),
             due: Due::at(now),
             pauses: Pauses::new(now),
             is_counted: false,
@@ -172,10 +166,10 @@ impl Queue {
             bounds_end: now,
             offer: None,
             turns: VecDeque::new(),
-            at_once: false,
+            decides_now: false,
             is_by_units: false,
             driver: None,
-            afterwards: Afterwards::default(),
+            aftermath: Aftermath::default(),
         }
     }
 
@@ -186,7 +180,7 @@ impl Queue {
     /// Whether nothing would be lost with it. To ask a store again when the next turn is due takes
     /// a round trip.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        let is_known = !self.at_once && !self.is_by_units && self.due.at > now;
+        let is_known = !self.decides_now && !self.is_by_units && self.due.at > now;
         self.calls.is_empty() && self.turns.is_empty() && !is_known && !self.pauses.is_needed(now)
     }
 
@@ -196,7 +190,7 @@ impl Queue {
     }
 
     /// When the turn began that a call takes now.
-    pub(super) fn turn_of(&self, call: &Waiting, now: Instant) -> Instant {
+    pub(super) fn turn_of(&self, call: &HeldCall, now: Instant) -> Instant {
         if self.was_held {
             now
         } else {
@@ -207,19 +201,17 @@ impl Queue {
     /// When the turn of a call of the ticket's class begins that comes now, if no call of a higher
     /// class follows.
     pub(super) fn start_of_next(&self, ticket: u64, now: Instant) -> Instant {
-        let classes = self.totals.iter().take(class_of(ticket) + 1);
-        let before = classes.fold(Duration::ZERO, |sum, class| {
-            sum.saturating_add(class.length)
-        });
+        let lengths = self.lengths.iter().take(class_of(ticket) + 1);
+        let before = lengths.fold(Duration::ZERO, |sum, length| sum.saturating_add(*length));
         self.start().max(now) + self.pauses.stretched(before, now)
     }
 
     /// The refusal of a call whose turn would begin then.
     pub(super) fn refusal(&self, bounds: &Bounds, start: Instant, now: Instant) -> QueueFull {
-        let is_cause = |paused: &Paused| paused.until >= self.due.at;
+        let is_cause = |pause: &Pause| pause.until >= self.due.at;
         QueueFull {
             retry_after: Some(start.saturating_duration_since(bounds.latest)),
-            paused: self.pauses.paused(now).filter(is_cause),
+            pause: self.pauses.paused(now).filter(is_cause),
             ..bounds.full
         }
     }
@@ -229,23 +221,20 @@ impl Queue {
         (u64::from(class) << CLASS_SHIFT) | self.tickets
     }
 
-    /// Joins the end of its class. The call's turn has to begin by the latest instant.
+    /// Joins the end of its class.
     pub(super) fn join(
         &mut self,
         ticket: u64,
-        (wanted, length): (Wanted, Duration),
+        demand: Demand,
+        length: Duration,
         bounds: Bounds,
-        latest: Instant,
+        door: Bounds,
         now: Instant,
     ) {
         self.tickets += 1;
-        self.is_by_units = wanted.units.is_some();
-        let class = class_of(ticket);
-        let passed = if self.totals.len() > class + 1 {
-            self.ready.range(ticket..).next()
-        } else {
-            None
-        };
+        self.is_by_units = demand.units.is_some();
+        // Of a lower class.
+        let passed = self.ready.range(ticket..).next();
         let came = passed
             .and_then(|passed| self.call(*passed))
             .map_or(now, |passed| passed.came);
@@ -253,59 +242,56 @@ impl Queue {
             // What the former first call waits for may be a unit that this one does not need.
             self.due = Due::at(now);
         }
-        let call = Waiting {
-            wanted,
+        let call = HeldCall {
+            demand,
             length,
-            bounds,
+            bounds: Bounds {
+                full: bounds.full,
+                ..door
+            },
             came,
-            latest,
+            latest: bounds.latest,
             waker: None,
             refused: None,
         };
         self.calls.insert(ticket, Box::new(call));
-        self.totals
-            .resize(self.totals.len().max(class + 1), Total::default());
         self.make_ready(ticket);
     }
 
     fn make_ready(&mut self, ticket: u64) {
-        // Those that it passes keep the turns that are offered to them.
-        if !self.turns.is_empty()
-            && !self.ready.contains(&ticket)
-            && self.in_offer().any(|offered| offered > ticket)
-        {
+        let Some(call) = self.calls.get(&ticket) else {
+            return;
+        };
+        let (length, latest) = (call.length, call.latest);
+        let passes_offer = self.in_offer().any(|offered| offered > ticket);
+        if !self.ready.insert(ticket) {
+            return;
+        }
+        if passes_offer && !self.turns.is_empty() {
+            // Those that it passes keep the turns that are offered to them.
             self.offer.iter_mut().for_each(|offer| offer.calls += 1);
         }
-        if self.ready.insert(ticket)
-            && let (Some(call), Some(total)) = (
-                self.calls.get(&ticket),
-                self.totals.get_mut(class_of(ticket)),
-            )
-        {
-            total.calls += 1;
-            total.length = total.length.saturating_add(call.length);
-            let is_only = self.ready.len() == 1;
-            self.bounds_end = if is_only {
-                call.latest
-            } else {
-                self.bounds_end.min(call.latest)
-            };
+        let class = class_of(ticket);
+        if self.lengths.len() <= class {
+            self.lengths.resize(class + 1, Duration::ZERO);
         }
+        self.lengths[class] = self.lengths[class].saturating_add(length);
+        if self.ready.len() == 1 {
+            self.bounds_end = latest;
+        }
+        self.bounds_end = self.bounds_end.min(latest);
     }
 
     fn stand_aside(&mut self, ticket: u64) {
         if self.ready.remove(&ticket)
-            && let (Some(call), Some(total)) = (
-                self.calls.get(&ticket),
-                self.totals.get_mut(class_of(ticket)),
-            )
+            && let Some(call) = self.calls.get(&ticket)
         {
-            total.calls -= 1;
-            total.length = total.length.saturating_sub(call.length);
+            let length = &mut self.lengths[class_of(ticket)];
+            *length = length.saturating_sub(call.length);
         }
     }
 
-    /// A call leaves the queue, with its turn or without. Its place passes on at once.
+    /// Removes a call, which has its turn or gives up.
     pub(super) fn remove(&mut self, ticket: u64) {
         if self.in_offer().any(|offered| offered == ticket) {
             // The other calls to which it was offered are woken already.
@@ -313,7 +299,7 @@ impl Queue {
             self.offer.iter_mut().for_each(|offer| offer.calls -= 1);
         }
         self.stand_aside(ticket);
-        self.afterwards.removed.extend(self.calls.remove(&ticket));
+        self.aftermath.removed.extend(self.calls.remove(&ticket));
     }
 
     /// As [`remove`](Self::remove), of a call that gives up. The next one may use other units, and
@@ -331,16 +317,12 @@ impl Queue {
         if let Some(refused) = call.refused.take() {
             return Some(*refused);
         }
-        if !call
-            .waker
-            .as_ref()
-            .is_some_and(|known| known.will_wake(waker))
-        {
-            self.afterwards
-                .replaced
-                .extend(call.waker.replace(waker.clone()));
+        let is_known = |known: &Waker| known.will_wake(waker);
+        if !call.waker.as_ref().is_some_and(is_known) {
+            let replaced = call.waker.replace(waker.clone());
+            self.aftermath.replaced.extend(replaced);
         }
-        let is_by_units = call.wanted.units.is_some();
+        let is_by_units = call.demand.units.is_some();
         let came = call.came;
         let was_first = self.first_ticket();
         self.make_ready(ticket);
@@ -355,12 +337,12 @@ impl Queue {
         self.ready.first().copied()
     }
 
-    pub(super) fn call(&self, ticket: u64) -> Option<&Waiting> {
+    pub(super) fn call(&self, ticket: u64) -> Option<&HeldCall> {
         self.calls.get(&ticket).map(Box::as_ref)
     }
 
     /// The ready calls in their order, from one on.
-    pub(super) fn ready_from(&self, ticket: u64) -> impl Iterator<Item = &Waiting> {
+    pub(super) fn ready_from(&self, ticket: u64) -> impl Iterator<Item = &HeldCall> {
         self.ready
             .range(ticket..)
             .filter_map(|ticket| self.call(*ticket))
@@ -368,20 +350,20 @@ impl Queue {
 
     /// Refuses the calls that would leave too late, offers a turn that is due, and passes on one
     /// that was not taken.
-    pub(super) fn advance(&mut self, now: Instant) -> Next {
+    pub(super) fn advance(&mut self, now: Instant) -> NextStep {
         loop {
             // A turn that a pause holds back counts from too early an instant.
             let is_held = self.ready.is_empty() || self.pauses.end() > now;
             let next = self.next_call(now);
             if !self.turns.is_empty() && (is_held || next.is_err()) {
                 self.is_due(Due::at(now));
-                self.afterwards
+                self.aftermath
                     .unused
                     .extend(self.turns.drain(..).filter_map(|turn| turn.receipt));
             }
             if self.ready.is_empty() {
                 self.offer = None;
-                return Next::Nothing;
+                return NextStep::Nothing;
             }
             let start = match self.turns.front() {
                 Some(turn) => turn.at,
@@ -390,13 +372,13 @@ impl Queue {
             let ticket = match next {
                 Err(until) => {
                     self.offer = None;
-                    return Next::At(until.max(start));
+                    return NextStep::At(until.max(start));
                 }
                 Ok(ticket) => ticket,
             };
-            let is_late = |call: &&Waiting| self.turns.is_empty() && start > call.latest;
+            let is_late = |call: &&HeldCall| self.turns.is_empty() && start > call.latest;
             if let Some(late) = self.call(ticket).filter(is_late) {
-                let is_by_units = late.wanted.units.is_some();
+                let is_by_units = late.demand.units.is_some();
                 let refusal = self.refusal(&late.bounds, start, now);
                 self.fail(ticket, refusal);
                 if is_by_units {
@@ -406,10 +388,10 @@ impl Queue {
             }
             if start > now {
                 self.offer = None;
-                return Next::At(start);
+                return NextStep::At(start);
             }
-            if self.turns.is_empty() && !self.at_once {
-                return Next::Ask;
+            if self.turns.is_empty() && !self.decides_now {
+                return NextStep::Ask;
             }
             let is_passing = self.first_ticket() != Some(ticket);
             let calls = match &self.offer {
@@ -435,7 +417,7 @@ impl Queue {
                     }
                     calls
                 }
-                Some(offer) => return Next::At(offer.expires),
+                Some(offer) => return NextStep::At(offer.expires),
             };
             self.offer = Some(Offer {
                 expires: now + GRACE,
@@ -446,7 +428,7 @@ impl Queue {
                 .in_offer()
                 .filter_map(|ticket| self.call(ticket)?.waker.clone())
                 .collect();
-            self.afterwards.wakers.extend(offered);
+            self.aftermath.wakers.extend(offered);
         }
     }
 
@@ -455,21 +437,15 @@ impl Queue {
         self.stand_aside(ticket);
         if let Some(call) = self.calls.get_mut(&ticket) {
             call.refused.get_or_insert(Box::new(error.into()));
-            self.afterwards.wakers.extend(call.waker.take());
+            self.aftermath.wakers.extend(call.waker.take());
         }
     }
 
     /// Refuses a call for good.
     pub(super) fn refuse(&mut self, ticket: u64) {
         if let Some(call) = self.call(ticket) {
-            let retry_after = None;
-            self.fail(
-                ticket,
-                QueueFull {
-                    retry_after,
-                    ..call.bounds.full
-                },
-            );
+            let refusal = call.bounds.full;
+            self.fail(ticket, refusal);
         }
     }
 
@@ -516,13 +492,13 @@ impl Queue {
         }
         self.was_held = false;
         if let Some(call) = self.calls.get(&ticket) {
-            self.pauses.left(now, call.wanted.cost, call.length);
+            self.pauses.left(now, call.demand.cost, call.length);
         }
     }
 
     /// No call leaves before its end. Waiting calls whose turns begin too late then fail now.
     /// Returns whether the key was not paused.
-    pub(super) fn pause(&mut self, pause: Paused, now: Instant) -> bool {
+    pub(super) fn pause(&mut self, pause: Pause, now: Instant) -> bool {
         let (before, begins) = (self.start(), self.pauses.pause(pause, now));
         if self.start() > before {
             self.fail_late(now);
@@ -531,9 +507,13 @@ impl Queue {
     }
 
     /// Keeps the number of paused keys.
-    pub(super) fn count_pause(&mut self, paused: &mut usize, now: Instant) {
-        let was_counted = mem::replace(&mut self.is_counted, self.pauses.paused(now).is_some());
-        *paused = *paused + usize::from(self.is_counted) - usize::from(was_counted);
+    pub(super) fn count_pause(&mut self, paused: &AtomicUsize, now: Instant) {
+        let is_paused = self.pauses.paused(now).is_some();
+        match (mem::replace(&mut self.is_counted, is_paused), is_paused) {
+            (false, true) => paused.fetch_add(1, Ordering::AcqRel),
+            (true, false) => paused.fetch_sub(1, Ordering::AcqRel),
+            _ => return,
+        };
     }
 
     fn fail_late(&mut self, now: Instant) {
@@ -551,19 +531,29 @@ impl Queue {
     }
 
     pub(super) fn wake_all(&mut self) {
-        self.afterwards
+        self.aftermath
             .wakers
             .extend(self.calls.values().filter_map(|call| call.waker.clone()));
     }
 }
 
-impl Waiting {
+impl HeldCall {
+    /// The turn that it needs, at an instant.
+    pub(super) fn turn(&self, at: Instant) -> PaceTurn {
+        PaceTurn {
+            at,
+            cost: self.demand.cost,
+            units: self.demand.units.clone(),
+            receipt: None,
+        }
+    }
+
     pub(super) fn is_refused(&self) -> bool {
         self.refused.is_some()
     }
 }
 
-impl Next {
+impl NextStep {
     /// When that is.
     pub(super) fn at(self, now: Instant) -> Instant {
         match self {
@@ -574,6 +564,20 @@ impl Next {
 }
 
 impl Due {
+    /// An instant of the backend's clock, whose present is known.
+    pub(super) fn by_backend(due: Timestamp, present: Timestamp, now: Instant) -> Self {
+        let micros = due.micros_since(present);
+        let between = Duration::from_micros(micros.unsigned_abs());
+        let at = match micros < 0 {
+            true => now.checked_sub(between).unwrap_or(now),
+            false => now + between,
+        };
+        Self {
+            at,
+            by_backend: Some(due),
+        }
+    }
+
     pub(super) const fn at(at: Instant) -> Self {
         Self {
             at,

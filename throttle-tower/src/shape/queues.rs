@@ -7,69 +7,62 @@ use std::time::Duration;
 use throttle_core::Key;
 use tokio::time::Instant;
 
-use super::queue::{Afterwards, Queue};
+use super::queue::{Aftermath, CallQueue};
 use crate::lock::lock;
 
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// The keys for which calls wait, or of which an upstream has asked something.
 #[derive(Default)]
-pub(super) struct Queues {
+pub(super) struct CallQueues {
     /// The number of keys, so that calls take no lock while there is none.
     count: AtomicUsize,
     /// The number of those whose pauses were not over when they were last used or swept.
     paused: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<QueueMap>,
 }
 
-/// What a change returns, and what it has left to be done; `None` if there was no queue.
-type Changed<R> = Option<(R, Afterwards)>;
-
 #[derive(Default)]
-struct State {
-    by_key: HashMap<Key, Queue>,
+struct QueueMap {
+    by_key: HashMap<Key, CallQueue>,
     /// The number of keys at which the next sweep removes idle ones, and the instant after which it
     /// does so anyhow.
     sweep_at: usize,
     sweep_after: Option<Instant>,
-    paused: usize,
 }
 
-impl Queues {
-    #[inline]
+impl CallQueues {
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
     /// Changes the queue of a key, which begins one if there is none and `begins` says so. A queue
-    /// that is idle afterwards is removed.
+    /// that is idle afterwards is removed. Returns the result and what is left to be done, or `None`
+    /// if there was no queue.
     pub(super) fn change<R>(
         &self,
         key: &Key,
         begins: bool,
-        by: impl FnOnce(&mut Queue, Instant) -> R,
-    ) -> Changed<R> {
+        by: impl FnOnce(&mut CallQueue, Instant) -> R,
+    ) -> Option<(R, Aftermath)> {
         if self.is_empty() && !begins {
             return None;
         }
-        let (now, mut guard) = (Instant::now(), self.lock());
-        let state = &mut *guard;
-        state.sweep(now);
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.sweep(&self.paused, now);
         if begins && !state.by_key.contains_key(key) {
-            state.by_key.insert(key.clone(), Queue::new(now));
+            state.by_key.insert(key.clone(), CallQueue::new(now));
         }
-        let paused = &mut state.paused;
-        let changed = state.by_key.get_mut(key).map(|queue| {
-            let result = by(queue, now);
-            queue.count_pause(paused, now);
-            (result, mem::take(&mut queue.afterwards), queue.is_idle(now))
-        });
-        if changed.as_ref().is_some_and(|(.., is_idle)| *is_idle) {
+        let queue = state.by_key.get_mut(key)?;
+        let result = by(queue, now);
+        queue.count_pause(&self.paused, now);
+        let aftermath = mem::take(&mut queue.aftermath);
+        if queue.is_idle(now) {
             state.by_key.remove(key);
         }
         self.count.store(state.by_key.len(), Ordering::Release);
-        self.paused.store(state.paused, Ordering::Release);
-        changed.map(|(result, afterwards, _)| (result, afterwards))
+        Some((result, aftermath))
     }
 
     /// How many keys are paused, as of the last change of each.
@@ -91,41 +84,41 @@ impl Queues {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueMap> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl QueueMap {
     /// Removes idle queues: those of keys without further calls would stay for ever. Not before
     /// their number has doubled or a minute has passed, or each change would look through all of
     /// them.
-    fn sweep(&mut self, now: Instant) {
+    fn sweep(&mut self, paused: &AtomicUsize, now: Instant) {
         if self.by_key.len() >= self.sweep_at || self.sweep_after.is_none_or(|after| now > after) {
-            let paused = &mut self.paused;
             self.by_key.retain(|_, queue| {
                 queue.count_pause(paused, now);
                 !queue.is_idle(now)
             });
-            (self.sweep_at, self.sweep_after) =
-                ((2 * self.by_key.len()).max(64), Some(now + SWEEP_EVERY));
+            self.sweep_at = (2 * self.by_key.len()).max(64);
+            self.sweep_after = Some(now + SWEEP_EVERY);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::error::{Paused, PausedBy};
+    use super::super::error::{Pause, PauseCause};
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn shape_idle_queues_are_removed() {
-        let (queues, second) = (Queues::default(), Duration::from_secs(1));
+        let (queues, second) = (CallQueues::default(), Duration::from_secs(1));
         for number in 0..10_000_u64 {
             tokio::time::advance(second / 100).await;
             queues.change(&Key::from(number), true, |queue, now| {
-                let (until, by) = (now + second, PausedBy::Program);
-                queue.pause(Paused { until, by }, now)
+                let until = now + second;
+                let cause = PauseCause::Program;
+                queue.pause(Pause { until, cause }, now)
             });
         }
         assert!(

@@ -1,22 +1,27 @@
 //! Logs the pauses of keys, and what their resets turn out to be.
 
-use throttle_core::Backend;
 use tokio::time::Instant;
 
-use super::error::Paused;
+use super::error::Pause;
+#[cfg(feature = "tracing")]
+use super::error::PauseCause;
 use super::pauses::Resets;
 use super::schedule::Schedule;
 
 // No event contains a key.
 #[cfg(feature = "tracing")]
-impl<B: Backend> Schedule<B> {
+impl Schedule {
     /// A pause of a key begins.
-    pub(super) fn report_pause(&self, Paused { until, by }: Paused, now: Instant) {
+    pub(super) fn report_pause(&self, pause: Pause, now: Instant) {
         let second = crate::time::wall_micros() / 1_000_000;
         if let Some(left_out) = self.events.take(second) {
-            let (wait, status) = (until.saturating_duration_since(now), by.status());
-            let status = status.map(|status| status.as_u16());
-            let by = by.label();
+            let wait = pause.until.saturating_duration_since(now);
+            let (by, status) = match pause.cause {
+                PauseCause::Refusal(status) => ("refused", Some(status.as_u16())),
+                PauseCause::NothingLeft => ("nothing_left", None),
+                PauseCause::Program => ("program", None),
+                PauseCause::Fleet => ("fleet", None),
+            };
             tracing::info!(target: "throttle", status, ?wait, by, left_out, "calls paused");
         }
     }
@@ -28,8 +33,8 @@ impl<B: Backend> Schedule<B> {
 }
 
 #[cfg(not(feature = "tracing"))]
-impl<B: Backend> Schedule<B> {
-    pub(super) fn report_pause(&self, _: Paused, _: Instant) {}
+impl Schedule {
+    pub(super) fn report_pause(&self, _: Pause, _: Instant) {}
 
     pub(super) fn report_resets(&self, _: Resets) {}
 }
@@ -40,7 +45,9 @@ mod tests {
     use std::time::Duration;
 
     use http::{HeaderMap, StatusCode};
-    use throttle_core::{LeakyBucket, Rate};
+    use throttle_core::Rate;
+
+    use super::super::pace::Pace;
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
     use super::super::shaper::Shaper;
@@ -69,7 +76,7 @@ mod tests {
             tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
         // While tests of other threads begin or cease to listen, an event may be missed.
         for _ in 0..100 {
-            let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10))).unwrap();
+            let shaper = Shaper::new(Pace::new(Rate::per_second(10))).unwrap();
             let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, 30.into())]);
             let obey = |left| {
                 shaper.obey("secret", left, StatusCode::TOO_MANY_REQUESTS, &headers);

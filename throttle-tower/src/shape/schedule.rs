@@ -1,19 +1,18 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use throttle_core::backend::Receipt;
-use throttle_core::{Backend, Key, LocalShare};
+use throttle_core::backend::{BoxPrepared, Receipt};
+use throttle_core::{BoxBackend, Key, LocalShare};
 use tokio::time::Instant;
 
-use super::error::Paused;
-use super::one_key::OneKey;
+use super::error::Pause;
 use super::pauses::Pauses;
 use super::pauses::shared::SharedPauses;
-use super::queue::{Afterwards, Queue};
-use super::queues::Queues;
-use super::stats::Counters;
+use super::queue::CallQueue;
+use super::queues::CallQueues;
+use super::stats::ShapeCounters;
 use super::units::UnitPaces;
 use crate::limit::OnError;
 #[cfg(feature = "tracing")]
@@ -23,48 +22,31 @@ use crate::usage::{Background, Settling};
 
 /// What the clones of a shaper share: the backend that keeps the schedule, its bounds, and the
 /// calls that wait.
-pub(super) struct Schedule<B: Backend> {
-    pub(super) backend: B,
-    pub(super) prepared: Arc<B::Prepared>,
-    /// Keeps the constant key in the place of the backend, if nothing else can use that.
-    pub(super) one_key: Option<OneKey>,
+pub(super) struct Schedule {
+    pub(super) backend: BoxBackend,
+    pub(super) prepared: Arc<BoxPrepared>,
     /// Decides in this process while the store fails, if the shaper is configured so.
     pub(super) share: Option<LocalShare>,
     pub(super) on_error: OnError,
     pub(super) paces: UnitPaces,
-    /// Turns that are later than this are lost, so that they are not caught up all at once; `None`
+    /// Turns that are later than this are lost, so that they are not caught up all together; `None`
     /// if none is lost.
     pub(super) tolerance: Option<Duration>,
     pub(super) max_wait: Duration,
     pub(super) max_waiting: usize,
-    pub(super) counters: Counters,
+    pub(super) counters: ShapeCounters,
     #[cfg(feature = "tracing")]
     pub(super) events: EventBudget,
     /// Sends charges back to the store.
     pub(super) background: Background,
-    pub(super) queues: Queues,
+    pub(super) queues: CallQueues,
     /// What a fleet keeps together of its pauses, if it does.
-    pub(super) shared_pauses: Option<SharedPauses<B>>,
-    /// Whether the backend decides without being waited for, once that is known.
-    pub(super) answers_at_once: AtomicBool,
+    pub(super) shared_pauses: Option<Arc<SharedPauses>>,
     /// µs of a round trip.
     pub(super) trip: AtomicU64,
 }
 
-impl<B: Backend> Schedule<B> {
-    /// The place of a key that the backend does not keep.
-    #[inline]
-    pub(super) fn one_key(&self, key: &Key) -> Option<&OneKey> {
-        self.one_key
-            .as_ref()
-            .filter(|_| key.expose_bytes().is_empty())
-    }
-
-    /// Whether calls of a key are decided without being waited for, as far as is known.
-    pub(super) fn is_at_once(&self, key: &Key) -> bool {
-        self.one_key(key).is_some() || self.answers_at_once.load(Ordering::Relaxed)
-    }
-
+impl Schedule {
     pub(super) fn trip(&self) -> Duration {
         Duration::from_micros(self.trip.load(Ordering::Relaxed))
     }
@@ -89,42 +71,32 @@ impl<B: Backend> Schedule<B> {
         &self,
         key: &Key,
         begins: bool,
-        by: impl FnOnce(&mut Queue, Instant) -> R,
+        by: impl FnOnce(&mut CallQueue, Instant) -> R,
     ) -> Option<R> {
-        let (result, afterwards) = self.queues.change(key, begins, by)?;
+        let (result, aftermath) = self.queues.change(key, begins, by)?;
         self.counters.show_paused(&self.queues);
-        let Afterwards {
-            wakers,
-            driver,
-            replaced,
-            unused,
-            removed,
-        } = afterwards;
         // First, so that a call that is woken does not wait for what no call uses.
-        self.give_back(unused);
-        wakers.into_iter().for_each(Waker::wake);
-        driver.iter().for_each(|driver| driver.notify_one());
-        drop((replaced, removed));
+        self.give_back(aftermath.unused);
+        aftermath.wakers.into_iter().for_each(Waker::wake);
+        if let Some(driver) = aftermath.driver {
+            driver.notify_one();
+        }
         Some(result)
     }
 
     pub(super) fn settle(&self, receipt: Receipt, settled: impl FnOnce() + Send + 'static) {
-        let (backend, prepared, share) = (&self.backend, &self.prepared, self.share.as_ref());
-        self.background.settle(
-            Settling {
-                backend,
-                prepared,
-                share,
-                receipt,
-            },
-            None,
-            settled,
-        );
+        let settling = Settling {
+            backend: &self.backend,
+            prepared: &self.prepared,
+            share: self.share.as_ref(),
+            receipt,
+        };
+        self.background.settle(settling, None, settled);
     }
 
     /// The next turn of a key may be due earlier or later than was known.
     pub(super) fn look_again(&self, key: &Key) {
-        self.change(key, false, Queue::look_again);
+        self.change(key, false, CallQueue::look_again);
     }
 
     /// Forgets when the next turn of a key is due, and what its upstream has asked.
@@ -136,7 +108,7 @@ impl<B: Backend> Schedule<B> {
     }
 
     /// No call of a key leaves before the pause is over, in this process.
-    pub(super) fn pause_here(&self, key: &Key, now: Instant, pause: Paused) {
+    pub(super) fn pause_here(&self, key: &Key, now: Instant, pause: Pause) {
         if pause.until > now {
             let begins = self.change(key, true, |queue, now| {
                 let begins = queue.pause(pause, now);

@@ -1,42 +1,37 @@
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use throttle_core::{Backend, MemoryBackend};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::clock::TokioClock;
 use super::error::ShapeError;
 use super::future::ShapeFuture;
 use super::layer::ShapeLayer;
 use super::obey_upstream::ResponseReader;
 use super::start::Start;
-use super::units::ShapeUsage;
-use super::upstream_head::{IgnoreUpstream, UpstreamHead};
 use crate::inner_service::inner_service_accessors;
 
 /// A service whose calls are delayed to the pace of a [`ShapeLayer`]. Clones share the schedule.
 ///
 /// ```
 /// use throttle_tower::shape::Shape;
-/// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+/// use throttle_tower::{Pace, Rate, ShapeLayer};
 /// use tower::Layer;
 ///
-/// let service = tower::service_fn(|_: u64| async { Ok::<_, std::io::Error>(()) });
-/// let shaped: Shape<_, u64> =
-///     ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.layer(service);
+/// let service = tower::service_fn(|_: u64| async { Ok::<_, std::io::Error>("answer") });
+/// let shaped: Shape<_, u64, &str> =
+///     ShapeLayer::new(Pace::new(Rate::per_second(5)))?.layer(service);
 /// assert_eq!(shaped.layer().stats().waiting, 0);
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
-pub struct Shape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
+pub struct Shape<S, Req, Res> {
     inner: S,
-    layer: ShapeLayer<Req, B, H>,
+    layer: ShapeLayer<Req, Res>,
 }
 
-impl<S, Req, B: Backend, H: Clone> Layer<S> for ShapeLayer<Req, B, H> {
-    type Service = Shape<S, Req, B, H>;
+impl<S, Req, Res> Layer<S> for ShapeLayer<Req, Res> {
+    type Service = Shape<S, Req, Res>;
 
     fn layer(&self, inner: S) -> Self::Service {
         Shape {
@@ -46,79 +41,54 @@ impl<S, Req, B: Backend, H: Clone> Layer<S> for ShapeLayer<Req, B, H> {
     }
 }
 
-impl<S, Req, B: Backend, H> Shape<S, Req, B, H> {
+impl<S, Req, Res> Shape<S, Req, Res> {
     inner_service_accessors!();
 
     /// The layer of this service: for its [statistics](ShapeLayer::stats), or to pace other
     /// services together with this one.
-    pub const fn layer(&self) -> &ShapeLayer<Req, B, H> {
+    pub const fn layer(&self) -> &ShapeLayer<Req, Res> {
         &self.layer
     }
 }
 
-impl<S, Req, B, H> Service<Req> for Shape<S, Req, B, H>
+impl<S, Req, Res> Service<Req> for Shape<S, Req, Res>
 where
-    S: Service<Req> + Clone,
-    B: Backend,
-    H: UpstreamHead<S::Response>,
+    S: Service<Req, Response = Res> + Clone,
 {
-    type Response = S::Response;
+    type Response = Res;
     type Error = ShapeError<S::Error>;
-    type Future = ShapeFuture<S, Req, B, H>;
+    type Future = ShapeFuture<S, Req>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx).map_err(ShapeError::Inner)
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let ShapeLayer {
-            shaper,
-            fields,
-            head,
-        } = &self.layer;
-        let schedule = &shaper.schedule;
-        let Some(wanted) = fields.read(&request, &schedule.paces) else {
+        let layer = &self.layer;
+        let schedule = &layer.shaper.schedule;
+        let Some(demand) = layer.functions.demand(&request, &schedule.paces) else {
             return ShapeFuture::calling(self.inner.call(request), None);
         };
-        let mut reader = H::LOOKS.then(|| {
-            let usage = schedule
-                .paces
-                .has_units()
-                .then(|| ShapeUsage::new(schedule, &wanted));
-            let (schedule, key, head) = (Arc::clone(schedule), wanted.key.clone(), head.clone());
-            Box::new(ResponseReader {
-                schedule,
-                key,
-                obey: shaper.obey.clone(),
-                head,
-                left: None,
-                usage,
-            })
-        });
-        match schedule.start(&wanted, || fields.class(&request)) {
+        let mut reader = ResponseReader::new(layer, &demand);
+        match schedule.start(demand) {
             Ok(Start::Left(receipt)) => {
                 if let Some(reader) = &mut reader {
                     reader.left(receipt);
                 }
                 ShapeFuture::calling(self.inner.call(request), reader)
             }
-            Ok(Start::Waits(waits)) => {
-                ShapeFuture::waiting(waits, self.take_ready(), request, reader)
+            Ok(Start::Waits(turn)) => {
+                // The clone is not ready; the service that `poll_ready` prepared waits.
+                let clone = self.inner.clone();
+                let ready = mem::replace(&mut self.inner, clone);
+                ShapeFuture::waiting(turn, ready, request, reader)
             }
-            Err(refused) => ShapeFuture::refused(refused),
+            Err(refusal) => ShapeFuture::refused(refusal),
         }
     }
 }
 
-impl<S: Clone, Req, B: Backend, H> Shape<S, Req, B, H> {
-    /// Takes the service that `poll_ready` prepared; the clone that stays is not ready.
-    fn take_ready(&mut self) -> S {
-        let clone = self.inner.clone();
-        mem::replace(&mut self.inner, clone)
-    }
-}
-
-impl<S: Clone, Req, B: Backend, H: Clone> Clone for Shape<S, Req, B, H> {
+impl<S: Clone, Req, Res> Clone for Shape<S, Req, Res> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
@@ -127,7 +97,7 @@ impl<S: Clone, Req, B: Backend, H: Clone> Clone for Shape<S, Req, B, H> {
     }
 }
 
-impl<S: fmt::Debug, Req, B: Backend, H> fmt::Debug for Shape<S, Req, B, H> {
+impl<S: fmt::Debug, Req, Res> fmt::Debug for Shape<S, Req, Res> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shape")
             .field("inner", &self.inner)

@@ -3,20 +3,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use throttle_core::{Backend, BackendError, Key, MemoryBackend, Rate};
+use throttle_core::backend::Receipt;
+use throttle_core::{Backend, BackendError, Key, Rate};
 use tokio::time::Instant;
 
-use super::clock::TokioClock;
-use super::error::{Paused, PausedBy, ShapeError};
+use super::demand::Demand;
+use super::error::{Pause, PauseCause, ShapeError};
 use super::obey_upstream::ObeyUpstream;
-use super::one_key::OneKey;
-use super::queue::Queue;
+use super::queue::CallQueue;
 use super::schedule::Schedule;
-use super::schedule_future::ScheduleFuture;
 use super::start::Start;
 use super::stats::ShapeStats;
 use super::units::ShapeUsage;
-use super::wanted::{Class, Wanted};
 use crate::time::FAR;
 
 /// A steady pace without a service: for queue workers, cron jobs, batch runs.
@@ -26,12 +24,12 @@ use crate::time::FAR;
 /// ```
 /// use std::time::Duration;
 /// use throttle_tower::shape::Shaper;
-/// use throttle_tower::{LeakyBucket, Rate};
+/// use throttle_tower::{Pace, Rate};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mails =
-///     Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+///     Shaper::new(Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
 /// for _ in 0..3 {
 ///     mails.schedule("smtp.example", 1).await?;
 ///     // send one
@@ -41,12 +39,12 @@ use crate::time::FAR;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Shaper<B: Backend = MemoryBackend<TokioClock>> {
-    pub(super) schedule: Arc<Schedule<B>>,
+pub struct Shaper {
+    pub(super) schedule: Arc<Schedule>,
     pub(super) obey: ObeyUpstream,
 }
 
-impl<B: Backend> Shaper<B> {
+impl Shaper {
     /// Waits for a turn in the schedule of `key` for `cost` units (0 counts as 1). The call then
     /// leaves as a whole, and the next turn is due later by one emission interval for each unit.
     ///
@@ -55,7 +53,7 @@ impl<B: Backend> Shaper<B> {
     ///
     /// # Errors
     ///
-    /// Immediately if the call's last unit would have to wait longer than the bucket's longest wait
+    /// Immediately if the call's last unit would have to wait longer than the pace's longest wait
     /// as things stand, or if too many calls are waiting. Later if a pause of the key begins that
     /// ends too late, if the longest wait has passed because other processes took turns, or if the
     /// store fails.
@@ -68,18 +66,10 @@ impl<B: Backend> Shaper<B> {
     ///
     /// The future panics when it has to wait outside of a tokio runtime that has its timers
     /// enabled.
-    #[inline]
-    pub fn schedule(&self, key: impl Into<Key>, cost: u64) -> ScheduleFuture<'_, B> {
+    pub async fn schedule(&self, key: impl Into<Key>, cost: u64) -> Result<(), ShapeError> {
         let units = self.schedule.paces.no_units();
-        ScheduleFuture::new(
-            &self.schedule,
-            Wanted {
-                key: key.into(),
-                cost: cost.max(1),
-                deadline: None,
-                units,
-            },
-        )
+        let demand = Demand::new(key.into(), cost, units);
+        self.take_turn(demand).await.map(drop)
     }
 
     /// Waits for a turn for `cost` requests (0 counts as 1) and for other units. A unit that is not
@@ -88,10 +78,10 @@ impl<B: Backend> Shaper<B> {
     ///
     /// ```
     /// # use throttle_tower::shape::Shaper;
-    /// # use throttle_tower::{LeakyBucket, Rate};
+    /// # use throttle_tower::{Pace, Rate};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let requests = LeakyBucket::new(Rate::per_minute(500));
+    /// let requests = Pace::new(Rate::per_minute(500));
     /// let model = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(30_000)).build()?;
     /// let usage = model.schedule_units("gpt", 1, &[("tokens", 1_200)]).await?;
     /// // make the call, and read from its response what it has used
@@ -117,32 +107,31 @@ impl<B: Backend> Shaper<B> {
         cost: u64,
         units: &[(&str, u64)],
     ) -> Result<ShapeUsage, ShapeError> {
-        let (key, paces) = (key.into(), &self.schedule.paces);
+        let paces = &self.schedule.paces;
         let mut counts = paces.no_units();
         for (unit, count) in units {
-            let place = paces
-                .place(unit)
+            let index = paces
+                .index(unit)
                 .ok_or_else(|| ShapeError::UnknownUnit(paces.unknown_unit(unit)))?;
             if let Some(counts) = &mut counts {
-                counts[place] = counts[place].saturating_add(*count);
+                counts[index] = counts[index].saturating_add(*count);
             }
         }
-        let wanted = Wanted {
-            key,
-            cost: cost.max(1),
-            deadline: None,
-            units: counts,
-        };
-        let usage = ShapeUsage::new(&self.schedule, &wanted);
-        usage.left(match self.schedule.start(&wanted, Class::default)? {
-            Start::Left(receipt) => receipt,
-            Start::Waits(waits) => waits.await?,
-        });
+        let demand = Demand::new(key.into(), cost, counts);
+        let usage = ShapeUsage::new(&self.schedule, &demand);
+        usage.left(self.take_turn(demand).await?);
         Ok(usage)
     }
 
-    /// Forgets the schedule of `key`, and its pauses: the next call leaves at once, or the first
-    /// one that waits. Other processes of a fleet keep [shared
+    async fn take_turn(&self, demand: Demand) -> Result<Option<Box<Receipt>>, ShapeError> {
+        match self.schedule.start(demand)? {
+            Start::Left(receipt) => Ok(receipt),
+            Start::Waits(turn) => turn.await,
+        }
+    }
+
+    /// Forgets the schedule of `key`, and its pauses: the next call leaves immediately, or the
+    /// first one that waits. Other processes of a fleet keep [shared
     /// pauses](super::ShaperBuilder::share_pauses) of which they have heard.
     ///
     /// # Errors
@@ -151,27 +140,27 @@ impl<B: Backend> Shaper<B> {
     pub async fn reset(&self, key: impl Into<Key>) -> Result<(), BackendError> {
         let key = key.into();
         if let Some(shared) = &self.schedule.shared_pauses {
-            shared.forget(&self.schedule.backend, &key).await?;
+            shared.forget(&key).await?;
         }
-        let reset = self.reset_schedule(&key).await;
+        let reset = self.reset_paces(&key).await;
         self.schedule.forget(&key);
         reset
     }
 
-    async fn reset_schedule(&self, key: &Key) -> Result<(), BackendError> {
-        if let Some(one_key) = self.schedule.one_key(key) {
-            one_key.reset();
-            return Ok(());
-        }
-        let paces = 0..=self.schedule.paces.names().count();
-        if let Some(share) = &self.schedule.share {
+    async fn reset_paces(&self, key: &Key) -> Result<(), BackendError> {
+        let Schedule {
+            backend,
+            prepared,
+            share,
+            paces,
+            ..
+        } = &*self.schedule;
+        let paces = 0..=paces.names().count();
+        if let Some(share) = share {
             paces.clone().for_each(|pace| share.reset(pace, key));
         }
         for pace in paces {
-            self.schedule
-                .backend
-                .reset(&self.schedule.prepared, pace, key)
-                .await?;
+            backend.reset(prepared, pace, key).await?;
         }
         Ok(())
     }
@@ -185,12 +174,12 @@ impl<B: Backend> Shaper<B> {
     /// ```
     /// use std::time::Duration;
     /// use throttle_tower::shape::Shaper;
-    /// use throttle_tower::{LeakyBucket, Rate};
+    /// use throttle_tower::{Pace, Rate};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let shaper =
-    ///     Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+    ///     Shaper::new(Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
     /// shaper.pause("api.example", Duration::from_secs(30));
     /// let before = tokio::time::Instant::now();
     /// shaper.schedule("api.example", 1).await?;
@@ -201,8 +190,9 @@ impl<B: Backend> Shaper<B> {
     pub fn pause(&self, key: impl Into<Key>, pause: Duration) {
         let now = Instant::now();
         let until = now.checked_add(pause).unwrap_or_else(|| now + FAR);
-        let by = PausedBy::Program;
-        self.schedule.pause(&key.into(), now, Paused { until, by });
+        let cause = PauseCause::Program;
+        self.schedule
+            .pause(&key.into(), now, Pause { until, cause });
     }
 
     /// Returns the pause of `key`, if it is paused now: for a progress line. A key whose calls are
@@ -211,11 +201,11 @@ impl<B: Backend> Shaper<B> {
     /// ```
     /// use std::time::Duration;
     /// use throttle_tower::shape::Shaper;
-    /// use throttle_tower::{LeakyBucket, Rate};
+    /// use throttle_tower::{Pace, Rate};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)))?;
+    /// let shaper = Shaper::new(Pace::new(Rate::per_second(10)))?;
     /// assert!(shaper.paused_until("api.example").is_none());
     /// shaper.pause("api.example", Duration::from_secs(30));
     /// let paused = shaper.paused_until("api.example").expect("a pause");
@@ -224,8 +214,8 @@ impl<B: Backend> Shaper<B> {
     /// # }
     /// ```
     #[must_use]
-    pub fn paused_until(&self, key: impl Into<Key>) -> Option<Paused> {
-        let paused = |queue: &mut Queue, now| queue.pauses.paused(now);
+    pub fn paused_until(&self, key: impl Into<Key>) -> Option<Pause> {
+        let paused = |queue: &mut CallQueue, now| queue.pauses.paused(now);
         self.schedule.change(&key.into(), false, paused).flatten()
     }
 
@@ -237,13 +227,13 @@ impl<B: Backend> Shaper<B> {
     /// ```
     /// use std::time::Duration;
     /// use throttle_tower::shape::Shaper;
-    /// use throttle_tower::{LeakyBucket, Rate};
+    /// use throttle_tower::{Pace, Rate};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let call = async || http::Response::builder().status(429).header("retry-after", "30").body(());
     /// let shaper =
-    ///     Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+    ///     Shaper::new(Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
     /// shaper.schedule("api.example", 1).await?;
     /// let left = tokio::time::Instant::now();
     /// let response = call().await?;
@@ -271,20 +261,18 @@ impl<B: Backend> Shaper<B> {
     pub fn stats(&self) -> ShapeStats {
         let schedule = &self.schedule;
         let lost = schedule.background.counters.read().failed;
-        let sent_at_once = schedule.one_key.as_ref().map_or(0, OneKey::sent);
-        schedule
-            .counters
-            .snapshot(sent_at_once, lost, schedule.queues.paused(Instant::now()))
+        let paused = schedule.queues.paused(Instant::now());
+        schedule.counters.snapshot(lost, paused)
     }
 
-    /// The pace of the shaper, of requests, [headroom](super::ShaperBuilder::headroom) included.
+    /// The rate of the shaper, of requests, [headroom](super::ShaperBuilder::headroom) included.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.schedule.paces.requests
     }
 }
 
-impl<B: Backend> fmt::Debug for Shaper<B> {
+impl fmt::Debug for Shaper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shaper")
             .field("rate", &self.schedule.paces.requests)
@@ -295,14 +283,13 @@ impl<B: Backend> fmt::Debug for Shaper<B> {
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::LeakyBucket;
-
+    use super::super::pace::Pace;
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn shape_reset_forgets_how_often_a_key_was_refused() {
-        let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
-        let shaper = Shaper::builder(bucket)
+        let pace = Pace::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
+        let shaper = Shaper::builder(pace)
             .headroom(Duration::ZERO)
             .build()
             .unwrap();

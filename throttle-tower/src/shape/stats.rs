@@ -4,12 +4,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(feature = "metrics")]
 use throttle_core::metrics::Registered;
-#[cfg(feature = "metrics")]
 use tokio::time::Instant;
 
 use super::error::ShapeError;
 use super::pauses::Reply;
-use super::queues::Queues;
+use super::queues::CallQueues;
 #[cfg(feature = "metrics")]
 use crate::observe::metrics::ShapeMetrics;
 
@@ -17,11 +16,11 @@ use crate::observe::metrics::ShapeMetrics;
 ///
 /// ```
 /// use throttle_tower::shape::Shaper;
-/// use throttle_tower::{LeakyBucket, Rate};
+/// use throttle_tower::{Pace, Rate};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)))?;
+/// let shaper = Shaper::new(Pace::new(Rate::per_second(10)))?;
 /// shaper.schedule("key", 1).await?;
 /// assert_eq!((shaper.stats().sent, shaper.stats().waiting), (1, 0));
 /// # Ok(())
@@ -37,8 +36,8 @@ pub struct ShapeStats {
     /// Calls that were refused, because they would have waited too long (a pause is one cause) or
     /// too many were waiting.
     pub refused: u64,
-    /// Calls that were dropped while they waited, by a timeout for example. Their turns go to the
-    /// calls behind them.
+    /// Calls that were dropped while they waited, by a timeout for example. Later calls get their
+    /// turns.
     pub cancelled: u64,
     /// Calls that the store failed to decide: paced by this process's share, sent unpaced, or
     /// failed.
@@ -54,7 +53,7 @@ pub struct ShapeStats {
 }
 
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct ShapeCounters {
     sent: AtomicU64,
     waiting: AtomicUsize,
     refused: AtomicU64,
@@ -75,7 +74,7 @@ macro_rules! report {
     };
 }
 
-impl Counters {
+impl ShapeCounters {
     #[cfg(feature = "metrics")]
     pub(super) fn report_metrics(&self, metrics: Registered<ShapeMetrics>) {
         let _ = self.metrics.set(metrics);
@@ -86,15 +85,9 @@ impl Counters {
         report!(self, metrics => metrics.sent.increment(1));
     }
 
-    /// A call has left that is counted elsewhere.
-    #[inline]
-    pub(super) fn sent_at_once(&self) {
-        report!(self, metrics => metrics.sent.increment(1));
-    }
-
     pub(super) fn refused(&self, error: &ShapeError) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        let _is_paused = error.queue_full().is_some_and(|full| full.paused.is_some());
+        let _is_paused = error.queue_full().is_some_and(|full| full.pause.is_some());
         report!(self, metrics => metrics.refused(_is_paused).increment(1));
     }
 
@@ -108,8 +101,7 @@ impl Counters {
     }
 
     /// The number of paused keys may have changed.
-    #[inline]
-    pub(super) fn show_paused(&self, _queues: &Queues) {
+    pub(super) fn show_paused(&self, _queues: &CallQueues) {
         report!(self, metrics => metrics.show_paused(|| _queues.counted_as_paused() as u64));
     }
 
@@ -121,18 +113,6 @@ impl Counters {
     pub(super) fn degraded(&self) {
         self.degraded.fetch_add(1, Ordering::Relaxed);
         report!(self, metrics => metrics.degraded.increment(1));
-    }
-
-    /// The present instant, if it is reported how long calls wait.
-    #[cfg(feature = "metrics")]
-    pub(super) fn start(&self) -> Option<Instant> {
-        self.metrics.get().map(|_| Instant::now())
-    }
-
-    /// A call has waited since then.
-    #[cfg(feature = "metrics")]
-    pub(super) fn waited(&self, since: Option<Instant>) {
-        report!(self, metrics => since.into_iter().for_each(|since| metrics.wait.record(since.elapsed())));
     }
 
     fn show_waiting(&self) {
@@ -152,16 +132,17 @@ impl Counters {
         begins
     }
 
-    pub(super) fn end_wait(&self) {
+    /// A call waits no more that has waited since then.
+    pub(super) fn end_wait(&self, _since: Instant) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        report!(self, metrics => metrics.wait.record(_since.elapsed()));
         self.show_waiting();
     }
 
-    /// With the calls that were counted as sent elsewhere.
-    pub(super) fn snapshot(&self, sent_elsewhere: u64, lost: u64, paused: usize) -> ShapeStats {
+    pub(super) fn snapshot(&self, lost: u64, paused: usize) -> ShapeStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ShapeStats {
-            sent: sent_elsewhere + count(&self.sent),
+            sent: count(&self.sent),
             waiting: self.waiting.load(Ordering::Relaxed),
             refused: count(&self.refused),
             cancelled: count(&self.cancelled),

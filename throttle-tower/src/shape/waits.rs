@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use throttle_core::Key;
 use throttle_core::backend::Receipt;
-use throttle_core::{Backend, Key};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::driver;
 use super::error::ShapeError;
-use super::queue::Polled;
+use super::queue::CallState;
 use super::schedule::Schedule;
 
 /// A call is looked at by its own future so long after its turn should have come, if the driver of
@@ -21,40 +21,36 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// A call that waits in the queue of its key. Ready when it leaves, with what it was charged if
 /// that can be settled.
 ///
-/// Dropping it frees its place.
-pub(super) struct Waits<B: Backend> {
-    schedule: Arc<Schedule<B>>,
+/// Dropping it frees its position.
+pub(super) struct TurnWait {
+    schedule: Arc<Schedule>,
     key: Key,
     /// Until it has left or is refused.
     ticket: Option<u64>,
     /// Boxed, because it is created by the first poll, which happens in the runtime.
     sleep: Option<Pin<Box<Sleep>>>,
-    #[cfg(feature = "metrics")]
-    since: Option<Instant>,
+    since: Instant,
 }
 
-impl<B: Backend> Waits<B> {
+impl TurnWait {
     /// A call that was counted as waiting.
-    pub(super) fn new(schedule: &Arc<Schedule<B>>, key: Key, ticket: u64) -> Self {
+    pub(super) fn new(schedule: &Arc<Schedule>, key: Key, ticket: u64) -> Self {
         Self {
             schedule: Arc::clone(schedule),
             key,
             ticket: Some(ticket),
             sleep: None,
-            #[cfg(feature = "metrics")]
-            since: schedule.counters.start(),
+            since: Instant::now(),
         }
     }
 
     fn end_wait(&mut self) {
         self.ticket = None;
-        self.schedule.counters.end_wait();
-        #[cfg(feature = "metrics")]
-        self.schedule.counters.waited(self.since.take());
+        self.schedule.counters.end_wait(self.since);
     }
 }
 
-impl<B: Backend> Future for Waits<B> {
+impl Future for TurnWait {
     type Output = Result<Option<Box<Receipt>>, ShapeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -65,20 +61,20 @@ impl<B: Backend> Future for Waits<B> {
             let now = Instant::now();
             let (look_at, needs_driver) =
                 match self.schedule.poll_call(&self.key, ticket, cx.waker()) {
-                    Polled::Left(receipt) => {
+                    CallState::Left(receipt) => {
                         self.end_wait();
                         self.schedule.counters.sent();
                         self.schedule.look_for_pauses(&self.key);
                         return Poll::Ready(Ok(receipt));
                     }
-                    Polled::Refused(error) => {
+                    CallState::Refused(error) => {
                         self.end_wait();
                         if matches!(error, ShapeError::QueueFull(_)) {
                             self.schedule.counters.refused(&error);
                         }
                         return Poll::Ready(Err(error));
                     }
-                    Polled::Waits {
+                    CallState::Waits {
                         look_at,
                         needs_driver,
                     } => (look_at, needs_driver),
@@ -100,7 +96,7 @@ impl<B: Backend> Future for Waits<B> {
     }
 }
 
-impl<B: Backend> Drop for Waits<B> {
+impl Drop for TurnWait {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.end_wait();

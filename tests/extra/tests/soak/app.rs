@@ -17,7 +17,7 @@ use throttle_tower::rules::{Handle, Registry, Rules};
 use throttle_tower::shape::Shaper;
 use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
-    Constant, Event, Gcra, Header, InFlight, LeakyBucket, MemoryBackend, OnError, Rate, ThrottleBuilder, ThrottleLayer, Usage, all, limit,
+    Constant, Event, Gcra, Header, InFlight, Pace, MemoryBackend, OnError, Rate, ThrottleBuilder, ThrottleLayer, Usage, all, limit,
 };
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -56,7 +56,7 @@ pub(crate) struct Count {
 
 pub(crate) struct App {
     pub(crate) url: String,
-    pub(crate) shapers: (Shaper, Shaper<RedisBackend>),
+    pub(crate) shapers: (Shaper, Shaper),
     counts: BTreeMap<&'static str, Arc<Count>>,
     permits: ThrottleLayer<MemoryBackend>,
     settled: Vec<ThrottleLayer<MemoryBackend>>,
@@ -190,7 +190,7 @@ impl App {
             .merge(of("redis", settling().layer(redis[0].clone())))
             .merge(of("redis-held", quick().layer(redis[1].clone())))
             .merge(of("rules", quick().layer(ruled)));
-        let pace = || LeakyBucket::new(Rate::per_second(PACE)).max_wait(Duration::from_secs(1));
+        let pace = || Pace::new(Rate::per_second(PACE)).max_wait(Duration::from_secs(1));
         let shared = Shaper::builder(pace())
             .backend(store)
             .name("shaped")

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use throttle_extra::web;
 use throttle_tower::shape::Shaper;
-use throttle_tower::throttle_core::Backend;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -104,7 +103,7 @@ async fn client(
     (route, sent)
 }
 
-async fn caller<B: Backend>(shaper: Shaper<B>, number: u64, ended: Arc<AtomicBool>) {
+async fn caller(shaper: Shaper, number: u64, ended: Arc<AtomicBool>) {
     let mut dice = 0x9e37_79b9_7f4a_7c15 + number;
     while !ended.load(Ordering::SeqCst) {
         let patience = Duration::from_millis(50 + (next(&mut dice) & 511));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota};
 use leaky_bucket::RateLimiter;
 use throttle_tower::shape::Shaper;
-use throttle_tower::{Key, LeakyBucket, Rate, ShapeLayer};
+use throttle_tower::{Key, Pace, Rate, ShapeLayer};
 use tokio::runtime::{Builder, Runtime};
 use tower::buffer::Buffer;
 use tower::limit::RateLimit;
@@ -164,8 +164,8 @@ fn address(n: usize) -> IpAddr {
 }
 
 fn shaper() -> Shaper {
-    let bucket = LeakyBucket::new(Rate::new(10_000, Duration::from_millis(1)));
-    Shaper::new(bucket).expect("the pace is valid")
+    let pace = Pace::new(Rate::new(10_000, Duration::from_millis(1)));
+    Shaper::new(pace).expect("the pace is valid")
 }
 
 fn quota() -> Quota {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 
-use super::pacers::{self, Pace, Pacer, Upstream};
+use super::pacers::{self, CommonPace, Pacer, Upstream};
 use crate::report;
 
-const PACE: Pace = Pace::per_second(200);
+const PACE: CommonPace = CommonPace::per_second(200);
 const CALLERS: usize = 16;
 const BUSY: Duration = Duration::from_secs(3);
 const ROUNDS: usize = 5;
@@ -39,7 +39,7 @@ pub fn run() {
     let runtime = pacers::runtime();
     let upstream = Upstream::default();
     // Each configured to leave evenly: one call in 5 ms.
-    let even = Pace {
+    let even = CommonPace {
         count: 1,
         period: PACE.interval(),
     };

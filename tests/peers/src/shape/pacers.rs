@@ -10,7 +10,7 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, Quota};
 use leaky_bucket::RateLimiter;
 use throttle_tower::shape::Shaper;
-use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+use throttle_tower::{Pace, Rate, ShapeLayer};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 use tower::buffer::Buffer;
@@ -22,12 +22,12 @@ pub type Calling = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// At most `count` departures in a period.
 #[derive(Clone, Copy)]
-pub struct Pace {
+pub struct CommonPace {
     pub count: u32,
     pub period: Duration,
 }
 
-impl Pace {
+impl CommonPace {
     pub const fn per_second(count: u32) -> Self {
         Self {
             count,
@@ -96,16 +96,16 @@ pub fn runtime() -> Runtime {
 const PATIENT: Duration = Duration::from_secs(400 * 86_400);
 const MOST_WAITING: usize = 2_000_000;
 
-pub fn shaper(pace: Pace) -> Shaper {
-    let bucket = LeakyBucket::new(pace.rate()).max_wait(PATIENT);
-    Shaper::builder(bucket)
+pub fn shaper(pace: CommonPace) -> Shaper {
+    let pace = Pace::new(pace.rate()).max_wait(PATIENT);
+    Shaper::builder(pace)
         .max_waiting(MOST_WAITING)
         .build()
         .expect("the pace is valid")
 }
 
 /// throttle's layer.
-pub fn shape_layer(pace: Pace, upstream: &Upstream) -> Pacer {
+pub fn shape_layer(pace: CommonPace, upstream: &Upstream) -> Pacer {
     shape_by(shaper(pace), upstream)
 }
 
@@ -118,14 +118,17 @@ fn shape_by(shaper: Shaper, upstream: &Upstream) -> Pacer {
 }
 
 /// The same with more headroom than the default.
-pub fn shape_layer_with_headroom(pace: Pace, headroom: Duration, upstream: &Upstream) -> Pacer {
-    let shaper =
-        Shaper::builder(LeakyBucket::new(pace.rate()).max_wait(PATIENT)).headroom(headroom);
+pub fn shape_layer_with_headroom(
+    pace: CommonPace,
+    headroom: Duration,
+    upstream: &Upstream,
+) -> Pacer {
+    let shaper = Shaper::builder(Pace::new(pace.rate()).max_wait(PATIENT)).headroom(headroom);
     shape_by(shaper.build().expect("the pace is valid"), upstream)
 }
 
 /// throttle's shaper, without a service.
-pub fn bare_shaper(pace: Pace, upstream: &Upstream) -> Pacer {
+pub fn bare_shaper(pace: CommonPace, upstream: &Upstream) -> Pacer {
     let (shaper, upstream) = (shaper(pace), upstream.clone());
     Arc::new(move || {
         let (shaper, upstream) = (shaper.clone(), upstream.clone());
@@ -140,7 +143,7 @@ pub fn bare_shaper(pace: Pace, upstream: &Upstream) -> Pacer {
 }
 
 /// tower's layer, behind a buffer so that it can be shared. In a runtime only.
-pub fn rate_limit(pace: Pace, upstream: &Upstream, buffered: usize) -> Pacer {
+pub fn rate_limit(pace: CommonPace, upstream: &Upstream, buffered: usize) -> Pacer {
     let limited = tower::limit::RateLimit::new(
         upstream.service(),
         tower::limit::rate::Rate::new(pace.count.into(), pace.period),
@@ -153,7 +156,7 @@ pub fn rate_limit(pace: Pace, upstream: &Upstream, buffered: usize) -> Pacer {
 }
 
 /// leaky-bucket: a number of tokens each period, of which at most `max` are saved up.
-pub fn leaky_bucket(pace: Pace, max: Option<usize>, upstream: &Upstream) -> Pacer {
+pub fn leaky_bucket(pace: CommonPace, max: Option<usize>, upstream: &Upstream) -> Pacer {
     let mut builder = RateLimiter::builder();
     builder
         .refill(pace.count as usize)
@@ -173,7 +176,7 @@ pub fn leaky_bucket(pace: Pace, max: Option<usize>, upstream: &Upstream) -> Pace
 }
 
 /// governor: a quota with the default burst, or with another one.
-pub fn governor(pace: Pace, burst: Option<u32>, upstream: &Upstream) -> Pacer {
+pub fn governor(pace: CommonPace, burst: Option<u32>, upstream: &Upstream) -> Pacer {
     let quota = match burst.and_then(NonZeroU32::new) {
         Some(burst) => pace.quota().allow_burst(burst),
         None => pace.quota(),
@@ -192,7 +195,7 @@ pub fn governor(pace: Pace, burst: Option<u32>, upstream: &Upstream) -> Pacer {
 }
 
 /// governor with a key.
-pub fn governor_keyed(pace: Pace, burst: u32, upstream: &Upstream) -> Pacer {
+pub fn governor_keyed(pace: CommonPace, burst: u32, upstream: &Upstream) -> Pacer {
     let burst = NonZeroU32::new(burst).expect("a burst is not zero");
     let limiter = Arc::new(governor::DefaultKeyedRateLimiter::<&str>::dashmap(
         pace.quota().allow_burst(burst),

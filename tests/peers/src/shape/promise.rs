@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::pacers::{self, Pace, Pacer, Upstream};
+use super::pacers::{self, CommonPace, Pacer, Upstream};
 use crate::report;
 
-const PACE: Pace = Pace::per_second(100);
-const EVEN: Pace = Pace {
+const PACE: CommonPace = CommonPace::per_second(100);
+const EVEN: CommonPace = CommonPace {
     count: 1,
     period: Duration::from_millis(10),
 };
@@ -20,7 +20,7 @@ type Make = fn(&Upstream) -> Pacer;
 
 const CONTENDERS: [(&str, Make); 10] = [
     (
-        "throttle, `ShapeLayer`: `LeakyBucket::new(Rate::per_second(100))`",
+        "throttle, `ShapeLayer`: `Pace::new(Rate::per_second(100))`",
         |upstream| pacers::shape_layer(PACE, upstream),
     ),
     (

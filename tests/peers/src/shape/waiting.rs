@@ -3,12 +3,12 @@
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::pacers::{self, Calling, Pace, Pacer, Upstream};
+use super::pacers::{self, Calling, CommonPace, Pacer, Upstream};
 use crate::memory::measure;
 use crate::{alloc, report};
 
 /// No turn comes during the measurement.
-const PACE: Pace = Pace {
+const PACE: CommonPace = CommonPace {
     count: 1,
     period: Duration::from_secs(20),
 };

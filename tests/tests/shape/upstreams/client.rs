@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Response;
-use throttle_tower::shape::{HttpHead, PausedBy, QueueFull, Shape, ShapeError, TokioClock};
-use throttle_tower::{Key, LeakyBucket, MemoryBackend, Rate, ShapeLayer};
+use throttle_tower::shape::{PauseCause, QueueFull, Shape, ShapeError};
+use throttle_tower::{Key, Pace, Rate, ShapeLayer};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -107,11 +107,11 @@ impl Run {
     }
 
     /// A pause is in force after a response.
-    fn paused(&mut self, until: Instant, by: PausedBy, is_awaited: bool) {
+    fn paused(&mut self, until: Instant, by: PauseCause, is_awaited: bool) {
         let now = Instant::now();
         if self.pause_until.is_none_or(|former| former <= now) {
             self.outcome.pauses += 1;
-            if matches!(by, PausedBy::Refused(_)) {
+            if matches!(by, PauseCause::Refusal(_)) {
                 self.since_pause.insert(self.outcome.pauses, [0; 3]);
             }
         }
@@ -143,7 +143,7 @@ impl Run {
         if after > bound + LATE || (after + self.interval + TIMER < bound && now > cause + TIMER) {
             self.outcome.late_errors.push(after);
         }
-        self.outcome.without_cause += usize::from(is_paused && full.paused.is_none());
+        self.outcome.without_cause += usize::from(is_paused && full.pause.is_none());
     }
 }
 
@@ -193,19 +193,19 @@ fn trip(seconds: f64, number: u64) -> Duration {
     Duration::from_secs_f64(seconds * (0.8 + 0.4 * f64::from(part) / 2_f64.powi(32)))
 }
 
-type ObeyingClient = Shape<Upstream, Call, MemoryBackend<TokioClock>, HttpHead>;
+type PacedUpstream = Shape<Upstream, Call, Response<()>>;
 
 enum PacedClient {
     Loop(Upstream),
-    Plain(Box<Shape<Upstream, Call>>),
-    Obeying(Box<ObeyingClient>),
+    Plain(Box<PacedUpstream>),
+    Obeying(Box<PacedUpstream>),
 }
 
 impl PacedClient {
     fn new(client: Client, case: &Case, upstream: Upstream) -> Self {
         let layer = |pace| {
-            let bucket = LeakyBucket::new(Rate::per_second(pace));
-            ShapeLayer::new(bucket.max_wait(Duration::from_secs(case.bound)))
+            let pace = Pace::new(Rate::per_second(pace));
+            ShapeLayer::new(pace.max_wait(Duration::from_secs(case.bound)))
                 .unwrap()
                 .deadline(|call: &Call| Some(call.bound))
         };
@@ -213,13 +213,13 @@ impl PacedClient {
             Client::Loop => Self::Loop(upstream),
             Client::Plain { pace } => Self::Plain(Box::new(layer(pace).layer(upstream))),
             Client::Obeying { pace, slows } => {
-                let mut layer = layer(pace).refused_if(|_, headers| {
+                let mut layer = layer(pace).refusal_if(|_, headers| {
                     headers
                         .get("x-amzn-errortype")
                         .is_some_and(|kind| kind == "ThrottlingException")
                 });
                 if slows {
-                    layer = layer.slow_down_when_refused();
+                    layer = layer.slow_down_after_refusal();
                 }
                 Self::Obeying(Box::new(layer.obey_upstream().layer(upstream)))
             }
@@ -229,8 +229,7 @@ impl PacedClient {
     async fn call(&self, call: Call) -> Result<Response<()>, QueueFull> {
         let result = match self {
             Self::Loop(upstream) => return Ok(upstream.clone().oneshot(call).await.unwrap()),
-            Self::Plain(shape) => shape.as_ref().clone().oneshot(call).await,
-            Self::Obeying(shape) => shape.as_ref().clone().oneshot(call).await,
+            Self::Plain(shape) | Self::Obeying(shape) => shape.as_ref().clone().oneshot(call).await,
         };
         result.map_err(|error| match error {
             ShapeError::QueueFull(full) => full,
@@ -241,17 +240,16 @@ impl PacedClient {
     fn waiting(&self) -> usize {
         match self {
             Self::Loop(_) => 0,
-            Self::Plain(shape) => shape.layer().stats().waiting,
-            Self::Obeying(shape) => shape.layer().stats().waiting,
+            Self::Plain(shape) | Self::Obeying(shape) => shape.layer().stats().waiting,
         }
     }
 
-    fn paused(&self) -> Option<(Instant, PausedBy)> {
+    fn paused(&self) -> Option<(Instant, PauseCause)> {
         let Self::Obeying(shape) = self else {
             return None;
         };
         let paused = shape.layer().shaper().paused_until(Key::CONSTANT)?;
-        Some((paused.until, paused.by))
+        Some((paused.until, paused.cause))
     }
 }
 

@@ -1,67 +1,55 @@
-//! Tells the other processes of a fleet of pauses, and looks for theirs, behind the calls.
+//! Shares the pauses of this process with its fleet, and reads those of the fleet. No call waits for
+//! either.
 
 use std::sync::Arc;
 
 use throttle_core::{Backend, Key};
 use tokio::time::Instant;
 
-use super::super::error::{Paused, PausedBy};
+use super::super::error::{Pause, PauseCause};
 use super::super::schedule::Schedule;
 
-impl<B: Backend> Schedule<B> {
-    /// No call of a key leaves before the pause is over, here and in the other processes of the
-    /// fleet.
-    pub(in super::super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, pause: Paused) {
+impl Schedule {
+    /// Pauses a key, here and in the other processes of the fleet.
+    pub(in super::super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, pause: Pause) {
         self.pause_here(key, now, pause);
-        self.share_pause(key, now, pause.until);
-    }
-
-    /// No call of a key leaves before `until` in the other processes of the fleet.
-    pub(in super::super) fn share_pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
-        if let Some(shared) = &self.shared_pauses
-            && let Some(sharing) = shared.known.share(key, now, until)
+        if let Some(shared) = self.shared_pauses.clone()
+            && let Some(step) = shared.known.share(key, now, pause.until)
         {
-            let (schedule, key) = (Arc::clone(self), key.clone());
-            let step = async move {
-                let Some(shared) = &schedule.shared_pauses else {
-                    return Ok(());
-                };
-                while let Some(until) = shared.known.unshared(&sharing) {
-                    if !shared.write(&schedule.backend, &key, until).await? {
+            let key = key.clone();
+            let background = shared.background.clone();
+            let share = async move {
+                while let Some(until) = shared.known.unshared(&step) {
+                    if !shared.write(&key, until).await? {
                         break;
                     }
-                    shared.known.note_shared(&sharing, until);
+                    shared.known.note_shared(&step, until);
                 }
                 Ok(())
             };
-            shared
-                .background
-                .send(Box::pin(step), None, self.backend.can_fail());
+            background.send(Box::pin(share), None, self.backend.can_fail());
         }
     }
 
-    /// Looks whether another process has heard of a pause, if it is time to.
+    /// Looks whether another process has paused a key, if it is time to.
     pub(in super::super) fn look_for_pauses(self: &Arc<Self>, key: &Key) {
-        if let Some(shared) = &self.shared_pauses
-            && let Some(look) = shared.known.look(key, Instant::now())
+        if let Some(shared) = self.shared_pauses.clone()
+            && let Some(step) = shared.known.look(key, Instant::now())
         {
-            let (schedule, key) = (Arc::clone(self), key.clone());
-            let step = async move {
-                let Some(shared) = &schedule.shared_pauses else {
-                    return Ok(());
-                };
-                let pause = shared.read(&schedule.backend, &key).await?;
+            let schedule = Arc::clone(self);
+            let key = key.clone();
+            let background = shared.background.clone();
+            let look = async move {
+                let wait = shared.read(&key).await?;
                 let now = Instant::now();
-                if shared.known.heard(&look, now + pause) {
-                    let until = now + pause.min(shared.longest);
-                    let by = PausedBy::Fleet;
-                    schedule.pause_here(&key, now, Paused { until, by });
+                if shared.known.heard(&step, now + wait) {
+                    let until = now + wait.min(shared.longest);
+                    let cause = PauseCause::Fleet;
+                    schedule.pause_here(&key, now, Pause { until, cause });
                 }
                 Ok(())
             };
-            shared
-                .background
-                .send(Box::pin(step), None, self.backend.can_fail());
+            background.send(Box::pin(look), None, self.backend.can_fail());
         }
     }
 }

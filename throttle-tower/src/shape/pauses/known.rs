@@ -21,16 +21,16 @@ const SAME: Duration = Duration::from_millis(50);
 const MAX_KEYS: usize = 4_096;
 
 #[derive(Default)]
-pub(super) struct PausesKnown(Mutex<Keys>);
+pub(super) struct KnownPauses(Mutex<Keys>);
 
 #[derive(Default)]
 struct Keys {
-    by_key: HashMap<Key, Known>,
+    by_key: HashMap<Key, KeyPauses>,
     /// The number of keys at which the next sweep removes those that are not used any more.
     sweep_at: usize,
 }
 
-struct Known {
+struct KeyPauses {
     look_at: Instant,
     /// The end of a pause that this process keeps, because it has read it at the store, or written
     /// it there.
@@ -43,25 +43,25 @@ struct Known {
 }
 
 /// A step under way, at most one of its kind for each key. It ends when it is dropped.
-pub(super) struct Step {
+pub(super) struct PauseStep {
     key: Key,
     itself: Arc<()>,
 }
 
-impl PausesKnown {
+impl KnownPauses {
     /// Begins a look, if it is time to.
-    pub(super) fn look(&self, key: &Key, now: Instant) -> Option<Step> {
+    pub(super) fn look(&self, key: &Key, now: Instant) -> Option<PauseStep> {
         let mut keys = lock(&self.0);
         let known = keys.of(key, now)?;
         if known.look_at > now || is_under_way(&known.looking) {
             return None;
         }
         known.look_at = now + LOOK_EVERY;
-        Some(Step::begin(key, &mut known.looking))
+        Some(PauseStep::begin(key, &mut known.looking))
     }
 
     /// What a look has found. Returns whether that is a pause that was not known.
-    pub(super) fn heard(&self, step: &Step, until: Instant) -> bool {
+    pub(super) fn heard(&self, step: &PauseStep, until: Instant) -> bool {
         let mut keys = lock(&self.0);
         let known = keys
             .by_key
@@ -76,19 +76,19 @@ impl PausesKnown {
 
     /// This process has heard of a pause itself. Begins to share it, if it is news and no step does
     /// so already.
-    pub(super) fn share(&self, key: &Key, now: Instant, until: Instant) -> Option<Step> {
+    pub(super) fn share(&self, key: &Key, now: Instant, until: Instant) -> Option<PauseStep> {
         let mut keys = lock(&self.0);
         let known = keys.of(key, now)?;
         known.own_until = known.own_until.max(until);
         if is_under_way(&known.sharing) || until <= known.shared_until + SAME {
             return None;
         }
-        Some(Step::begin(key, &mut known.sharing))
+        Some(PauseStep::begin(key, &mut known.sharing))
     }
 
     /// The end of the pause that is to be shared. If there is none, the step is over: what is heard
     /// from then on is shared by another one.
-    pub(super) fn unshared(&self, step: &Step) -> Option<Instant> {
+    pub(super) fn unshared(&self, step: &PauseStep) -> Option<Instant> {
         let mut keys = lock(&self.0);
         let known = keys
             .by_key
@@ -101,7 +101,7 @@ impl PausesKnown {
         None
     }
 
-    pub(super) fn note_shared(&self, step: &Step, until: Instant) {
+    pub(super) fn note_shared(&self, step: &PauseStep, until: Instant) {
         if let Some(known) = lock(&self.0)
             .by_key
             .get_mut(&step.key)
@@ -117,7 +117,7 @@ impl PausesKnown {
     }
 }
 
-impl Step {
+impl PauseStep {
     fn begin(key: &Key, under_way: &mut Weak<()>) -> Self {
         let itself = Arc::new(());
         *under_way = Arc::downgrade(&itself);
@@ -138,13 +138,13 @@ fn is_under_way(step: &Weak<()>) -> bool {
 
 impl Keys {
     /// `None` if there are too many keys.
-    fn of(&mut self, key: &Key, now: Instant) -> Option<&mut Known> {
+    fn of(&mut self, key: &Key, now: Instant) -> Option<&mut KeyPauses> {
         if !self.by_key.contains_key(key) {
             self.sweep(now);
             if self.by_key.len() >= MAX_KEYS {
                 return None;
             }
-            let new = Known {
+            let new = KeyPauses {
                 look_at: now,
                 shared_until: now,
                 own_until: now,
@@ -166,7 +166,7 @@ impl Keys {
     }
 }
 
-impl Known {
+impl KeyPauses {
     fn is_needed(&self, now: Instant) -> bool {
         self.look_at > now
             || self.shared_until > now
@@ -185,7 +185,7 @@ mod tests {
     /// Those that were used long ago make room.
     #[tokio::test(start_paused = true)]
     async fn shape_fleet_is_looked_at_for_any_number_of_keys_one_after_the_other() {
-        let (known, start) = (PausesKnown::default(), Instant::now());
+        let (known, start) = (KnownPauses::default(), Instant::now());
         for number in 0..2 * MAX_KEYS {
             let now =
                 start + Duration::from_millis(10) * u32::try_from(number).expect("a few thousand");
@@ -200,7 +200,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn shape_fleet_is_looked_at_for_max_keys_at_most_at_once() {
-        let (known, now) = (PausesKnown::default(), Instant::now());
+        let (known, now) = (KnownPauses::default(), Instant::now());
         for number in 0..MAX_KEYS as u64 {
             assert!(known.look(&Key::from(number), now).is_some(), "{number}");
         }
@@ -218,7 +218,7 @@ mod tests {
     /// However many other keys are used meanwhile.
     #[tokio::test(start_paused = true)]
     async fn shape_steps_under_way_are_not_swept() {
-        let (known, start) = (PausesKnown::default(), Instant::now());
+        let (known, start) = (KnownPauses::default(), Instant::now());
         let looking = known
             .look(&Key::from("looking"), start)
             .expect("the first look");
@@ -235,7 +235,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn shape_pause_that_ends_a_little_later_is_the_same_one() {
-        let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
+        let (known, key, now) = (KnownPauses::default(), Key::from("key"), Instant::now());
         let until = now + SECOND;
         let look = known.look(&key, now).expect("the first look");
         assert!(!known.heard(&look, now + SAME) && known.heard(&look, until));
@@ -257,10 +257,10 @@ mod tests {
         );
     }
 
-    /// And what they leave behind does not concern the steps that begin afterwards.
+    /// Steps of the same key that begin afterwards apply.
     #[tokio::test(start_paused = true)]
     async fn shape_steps_of_a_forgotten_key_apply_no_more() {
-        let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
+        let (known, key, now) = (KnownPauses::default(), Key::from("key"), Instant::now());
         let look = known.look(&key, now).expect("the first look");
         let sharing = known.share(&key, now, now + SECOND).expect("news");
         known.forget(&key);
@@ -284,7 +284,7 @@ mod tests {
     /// Another look may have begun since, and another announcement.
     #[tokio::test(start_paused = true)]
     async fn shape_look_begun_before_a_reset_is_ignored() {
-        let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
+        let (known, key, now) = (KnownPauses::default(), Key::from("key"), Instant::now());
         let look = known.look(&key, now).expect("the first look");
         known.forget(&key);
         let sharing = known
@@ -302,7 +302,7 @@ mod tests {
     /// again.
     #[tokio::test(start_paused = true)]
     async fn shape_pauses_of_the_fleet_are_not_swept_before_their_end() {
-        let (known, key, start) = (PausesKnown::default(), Key::from("key"), Instant::now());
+        let (known, key, start) = (KnownPauses::default(), Key::from("key"), Instant::now());
         let end = start + 10 * SECOND;
         let look = known.look(&key, start).expect("the first look");
         assert!(known.heard(&look, end));

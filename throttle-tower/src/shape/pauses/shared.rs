@@ -1,32 +1,33 @@
 //! Pauses that a fleet keeps together: what one process hears from the upstream holds for all of
 //! them.
 
-// Beside the schedule, the store keeps a bucket for each key that drains by one unit in a
-// microsecond. Who hears of a pause fills the bucket up to the pause's end; as long as something is
-// in it, the key is paused. No call waits for this: a process looks at the bucket behind the calls
-// that leave, a few times a second.
+// The store also keeps a bucket for each key that drains by one unit in a microsecond. A process that
+// hears of a pause fills the bucket up to the pause's end. As long as something is in it, the key is
+// paused. No call waits for this: a process reads the bucket after calls have left, a few times a
+// second.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{BoxPrepared, Call, Receipt};
 use throttle_core::{
-    Backend, BackendError, ConfigError, Cost, Gcra, Key, Policy, PolicySet, PolicyTree, Rate,
+    Backend, BackendError, BoxBackend, ConfigError, Cost, Gcra, Key, Policy, PolicySet, PolicyTree,
+    Rate,
 };
 use tokio::time::{Instant, sleep};
 
-use super::known::PausesKnown;
+use super::known::KnownPauses;
 use crate::jitter;
 use crate::time::micros;
 use crate::usage::Background;
 
-/// The place of the pauses in the set.
+/// The index of the pauses in the set.
 const PAUSES_AT: usize = 1;
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// For so long at most, one process alone writes the pauses of a key: long beside a few round trips
+/// For so long at most, one process alone writes the pauses of a key: much longer than a few round trips
 /// to the store.
 const TURN: Duration = Duration::from_millis(250);
 
@@ -37,21 +38,22 @@ const ATTEMPTS: u32 = 32;
 /// A pause that is shorter than it was written by less than this is as long.
 const EXACT: Duration = Duration::from_millis(1);
 
-pub(in super::super) struct SharedPauses<B: Backend> {
-    prepared: Arc<B::Prepared>,
+pub(in super::super) struct SharedPauses {
+    backend: BoxBackend,
+    prepared: Arc<BoxPrepared>,
     pub(super) longest: Duration,
-    pub(super) known: PausesKnown,
+    pub(super) known: KnownPauses,
     /// Runs the steps that no call waits for.
     pub(super) background: Background,
 }
 
-impl<B: Backend> SharedPauses<B> {
+impl SharedPauses {
     /// What is added to the name of a schedule.
     pub(in super::super) const TURNS: &str = "/telling";
     const PAUSES: &str = "/pauses";
 
     pub(in super::super) fn new(
-        backend: &B,
+        backend: BoxBackend,
         schedule: &str,
         longest: Duration,
     ) -> Result<Self, ConfigError> {
@@ -75,19 +77,21 @@ impl<B: Backend> SharedPauses<B> {
         let set = PolicySet::new(PolicyTree::All(vec![turns, pauses]))?;
         Ok(Self {
             prepared: Arc::new(backend.prepare(set)?),
+            backend,
             longest,
-            known: PausesKnown::default(),
+            known: KnownPauses::default(),
             background: Background::default(),
         })
     }
 
     /// How long the fleet still pauses a key.
-    pub(super) async fn read(&self, backend: &B, key: &Key) -> Result<Duration, BackendError> {
-        let looked = backend
+    pub(super) async fn read(&self, key: &Key) -> Result<Duration, BackendError> {
+        let decision = self
+            .backend
             .decide(&self.prepared, &[Call::SKIP, Call::peek(key.clone())])
             .await?;
-        let bucket = &looked.statuses()[PAUSES_AT];
-        // Keys that have no place in a full store share one.
+        let bucket = &decision.statuses()[PAUSES_AT];
+        // Keys for which a full store has no room share a bucket.
         Ok(if bucket.is_overflow() {
             Duration::ZERO
         } else {
@@ -99,30 +103,27 @@ impl<B: Backend> SharedPauses<B> {
     ///
     /// What is missing is filled in by one process at a time, or several that hear of one pause
     /// would add them up. Returns whether it does so now.
-    pub(super) async fn write(
-        &self,
-        backend: &B,
-        key: &Key,
-        until: Instant,
-    ) -> Result<bool, BackendError> {
-        let (turn, missing) = ([Call::from(key.clone()), Call::SKIP], || {
-            until.saturating_duration_since(Instant::now())
-        });
+    pub(super) async fn write(&self, key: &Key, until: Instant) -> Result<bool, BackendError> {
+        let Self {
+            backend, prepared, ..
+        } = self;
+        let turn = [Call::from(key.clone()), Call::SKIP];
+        let wanted = || {
+            let left = until.saturating_duration_since(Instant::now());
+            left.min(self.longest)
+        };
         for _ in 0..ATTEMPTS {
-            if self.read(backend, key).await? + EXACT > missing().min(self.longest) {
+            if self.read(key).await? + EXACT > wanted() {
                 return Ok(true);
             }
-            let decision = backend.decide(&self.prepared, &turn).await?;
+            let decision = backend.decide(prepared, &turn).await?;
             if let Some(receipt) = Receipt::of(&decision, &turn) {
-                let kept = self.read(backend, key).await?;
-                if let Ok(more) =
-                    Cost::new(micros(missing().min(self.longest).saturating_sub(kept)))
-                {
-                    backend
-                        .decide(&self.prepared, &[Call::SKIP, Call::new(key.clone(), more)])
-                        .await?;
+                let kept = self.read(key).await?;
+                if let Ok(more) = Cost::new(micros(wanted().saturating_sub(kept))) {
+                    let fill = [Call::SKIP, Call::new(key.clone(), more)];
+                    backend.decide(prepared, &fill).await?;
                 }
-                backend.settle(&self.prepared, receipt.actual(0)).await?;
+                backend.settle(prepared, receipt.actual(0)).await?;
                 return Ok(true);
             }
             if backend.can_fail() {
@@ -133,14 +134,10 @@ impl<B: Backend> SharedPauses<B> {
     }
 
     /// Ends the pause of a key at the store, for processes that have not heard of it yet.
-    pub(in super::super) async fn forget(
-        &self,
-        backend: &B,
-        key: &Key,
-    ) -> Result<(), BackendError> {
+    pub(in super::super) async fn forget(&self, key: &Key) -> Result<(), BackendError> {
         // Steps under way apply to it no more. One that has sent its charge already may still make
         // it.
         self.known.forget(key);
-        backend.reset(&self.prepared, PAUSES_AT, key).await
+        self.backend.reset(&self.prepared, PAUSES_AT, key).await
     }
 }

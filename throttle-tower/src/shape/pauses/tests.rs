@@ -42,9 +42,9 @@ impl Key {
 
     fn apply(&mut self, reply: &Reply, terms: Terms) -> Duration {
         let pause = self.pauses.hear(reply, terms);
-        if let Some((pause, by)) = pause {
+        if let Some((pause, cause)) = pause {
             let until = self.now + pause;
-            self.pauses.pause(Paused { until, by }, self.now);
+            self.pauses.pause(Pause { until, cause }, self.now);
         }
         pause.map_or(Duration::ZERO, |(pause, _)| pause)
     }
@@ -360,8 +360,8 @@ fn law_16_no_history_leaves_early_waits_for_long_or_is_kept_for_ever() {
                 }
                 5 => {
                     let until = now + Duration::from_secs(random.below(100));
-                    let by = random.pick(&[PausedBy::Program, PausedBy::Fleet]);
-                    pauses.pause(Paused { until, by }, now);
+                    let cause = random.pick(&[PauseCause::Program, PauseCause::Fleet]);
+                    pauses.pause(Pause { until, cause }, now);
                     pause_until = pause_until.max(until);
                 }
                 _ if !under_way.is_empty() => {
@@ -385,12 +385,12 @@ fn law_16_no_history_leaves_early_waits_for_long_or_is_kept_for_ever() {
                     let asks = reply.wait.is_some() && reply.refuses;
                     let pause = pauses.hear(&reply, terms);
                     match pause {
-                        Some((pause, by)) => {
+                        Some((pause, cause)) => {
                             assert!(pause <= terms.longest, "seed {seed}: {pause:?}");
                             pauses.pause(
-                                Paused {
+                                Pause {
                                     until: now + pause,
-                                    by,
+                                    cause,
                                 },
                                 now,
                             );

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use throttle_core::{ConfigError, LeakyBucket, Policy, PolicyName, PolicySet, PolicyTree, Rate};
 
-use super::super::wanted::Wanted;
+use super::super::demand::Demand;
 use crate::time::time_for;
 use crate::usage::UsageError;
 
@@ -24,8 +24,8 @@ impl UnitPaces {
         requests: Rate,
         units: Vec<(&'static str, Rate)>,
     ) -> Result<Self, ConfigError> {
-        for (place, (unit, _)) in units.iter().enumerate() {
-            check_name(&units[..place], unit)?;
+        for (index, (unit, _)) in units.iter().enumerate() {
+            check_name(&units[..index], unit)?;
         }
         Ok(Self {
             requests,
@@ -82,39 +82,33 @@ impl UnitPaces {
     }
 
     /// How long the turn of a call takes: until each of its paces allows the next one.
-    pub(in super::super) fn length(&self, wanted: &Wanted) -> Duration {
-        self.lengths(wanted)
-            .map(|(_, length)| length)
-            .max()
-            .unwrap_or_default()
+    pub(in super::super) fn length(&self, demand: &Demand) -> Duration {
+        let units = self.units_of(demand).map(|(_, length)| length).max();
+        time_for(self.requests, demand.cost).max(units.unwrap_or_default())
     }
 
     /// The unit whose time is the longest, unless that is requests.
-    pub(in super::super) fn slowest(&self, wanted: &Wanted) -> Option<&'static str> {
-        let slowest =
-            |one: (_, Duration), other: (_, Duration)| if other.1 > one.1 { other } else { one };
-        self.lengths(wanted).reduce(slowest)?.0
-    }
-
-    fn lengths(&self, wanted: &Wanted) -> impl Iterator<Item = (Option<&'static str>, Duration)> {
-        let units = self.units.iter().zip(wanted.units.iter().flatten());
-        let units = units.map(|((name, rate), count)| (Some(*name), time_for(*rate, *count)));
-        [(None, time_for(self.requests, wanted.cost))]
-            .into_iter()
-            .chain(units)
+    pub(in super::super) fn slowest(&self, demand: &Demand) -> Option<&'static str> {
+        let units = self.units_of(demand);
+        let (unit, length) =
+            units.reduce(|one, other| if other.1 > one.1 { other } else { one })?;
+        (length > time_for(self.requests, demand.cost)).then_some(unit)
     }
 
     /// How much later the last unit of a call is due than the call leaves, in terms of the longest
     /// wait.
-    pub(in super::super) fn tail(&self, wanted: &Wanted) -> Duration {
-        let requests = time_for(self.requests, wanted.cost.saturating_sub(1));
-        let units = self
-            .lengths(wanted)
-            .skip(1)
-            .map(|(_, length)| length)
-            .max()
-            .unwrap_or_default();
-        requests.max(units.saturating_sub(time_for(self.requests, 1)))
+    pub(in super::super) fn tail(&self, demand: &Demand) -> Duration {
+        let requests = time_for(self.requests, demand.cost.saturating_sub(1));
+        match self.units_of(demand).map(|(_, length)| length).max() {
+            Some(units) => requests.max(units.saturating_sub(time_for(self.requests, 1))),
+            None => requests,
+        }
+    }
+
+    /// The other units of a call, each with the time that it takes.
+    fn units_of(&self, demand: &Demand) -> impl Iterator<Item = (&'static str, Duration)> {
+        let units = self.units.iter().zip(demand.units.iter().flatten());
+        units.map(|((name, rate), count)| (*name, time_for(*rate, *count)))
     }
 
     /// How long so many of a unit take.
@@ -133,7 +127,7 @@ impl UnitPaces {
         self.units.iter().map(|(name, _)| *name)
     }
 
-    pub(in super::super) fn place(&self, unit: &str) -> Option<usize> {
+    pub(in super::super) fn index(&self, unit: &str) -> Option<usize> {
         self.names().position(|name| name == unit)
     }
 
@@ -152,7 +146,7 @@ impl UnitPaces {
 
 fn check_name(units: &[(&'static str, Rate)], unit: &'static str) -> Result<(), ConfigError> {
     let rule = if unit == "requests" {
-        "the shaper's bucket is the pace of requests; give another unit a name of its own"
+        "the shaper's first pace is the pace of requests; name another unit"
     } else if units.iter().any(|(other, _)| *other == unit) {
         "each unit has one pace; remove one of them, or name another unit"
     } else if unit.is_empty()

@@ -1,17 +1,15 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use smallvec::SmallVec;
+use throttle_core::Key;
 use throttle_core::backend::Receipt;
-use throttle_core::{Backend, Key};
 use tokio::time::Instant;
 
-use super::super::error::{Paused, PausedBy};
+use super::super::demand::Demand;
+use super::super::error::{Pause, PauseCause};
 use super::super::schedule::Schedule;
-use super::super::wanted::Wanted;
-use super::UnitPaces;
 use crate::lock::lock;
 use crate::usage::UsageError;
 
@@ -24,11 +22,11 @@ use crate::usage::UsageError;
 /// ```
 /// use std::time::Duration;
 /// use throttle_tower::shape::{ShapeUsage, Shaper};
-/// use throttle_tower::{LeakyBucket, Rate};
+/// use throttle_tower::{Pace, Rate};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let requests = LeakyBucket::new(Rate::per_minute(600)).max_wait(Duration::from_secs(60));
+/// let requests = Pace::new(Rate::per_minute(600)).max_wait(Duration::from_secs(60));
 /// let model = Shaper::builder(requests)
 ///     .by_unit("tokens", Rate::per_minute(6_000))
 ///     .headroom(Duration::ZERO)
@@ -57,7 +55,7 @@ use crate::usage::UsageError;
 ///   is longer.
 ///
 /// What an upstream can count on: in any period, what the calls that leave in it were charged fits
-/// the pace, beside the last of them, and beside what was given back in that period.
+/// the pace, apart from the last of them and from what was given back in that period.
 ///
 /// The correction holds for all processes that share the schedule. What a call has used of a unit
 /// of which it was charged nothing delays the calls of this process only.
@@ -66,10 +64,10 @@ use crate::usage::UsageError;
 /// a [`reset`](crate::shape::Shaper::reset) of its key still changes the new schedule by the
 /// difference.
 #[derive(Clone)]
-pub struct ShapeUsage(Arc<Charged>);
+pub struct ShapeUsage(Arc<UnitCharge>);
 
-struct Charged {
-    schedule: Arc<dyn SettleUnits>,
+struct UnitCharge {
+    schedule: Arc<Schedule>,
     key: Key,
     taken: Box<[u64]>,
     settled: SmallVec<[AtomicBool; 2]>,
@@ -77,40 +75,14 @@ struct Charged {
     receipt: Mutex<Option<Box<Receipt>>>,
 }
 
-/// A schedule of any backend.
-trait SettleUnits: Send + Sync {
-    fn paces(&self) -> &UnitPaces;
-    fn settle(self: Arc<Self>, key: Key, receipt: Receipt);
-    fn delay(&self, key: &Key, by: Duration);
-}
-
-impl<B: Backend> SettleUnits for Schedule<B> {
-    fn paces(&self) -> &UnitPaces {
-        &self.paces
-    }
-
-    fn settle(self: Arc<Self>, key: Key, receipt: Receipt) {
-        let schedule = Arc::clone(&self);
-        Schedule::settle(&self, receipt, move || schedule.look_again(&key));
-    }
-
-    fn delay(&self, key: &Key, by: Duration) {
-        let now = Instant::now();
-        let (until, by) = (now + by, PausedBy::Program);
-        self.pause_here(key, now, Paused { until, by });
-    }
-}
-
 impl ShapeUsage {
-    pub(in super::super) fn new<B: Backend>(schedule: &Arc<Schedule<B>>, wanted: &Wanted) -> Self {
-        let taken = wanted.units.clone().unwrap_or_default();
-        let settled = taken.iter().map(|_| AtomicBool::new(false)).collect();
-        let (schedule, key) = (Arc::clone(schedule) as _, wanted.key.clone());
-        Self(Arc::new(Charged {
-            schedule,
-            key,
+    pub(in super::super) fn new(schedule: &Arc<Schedule>, demand: &Demand) -> Self {
+        let taken = demand.units.clone().unwrap_or_default();
+        Self(Arc::new(UnitCharge {
+            schedule: Arc::clone(schedule),
+            key: demand.key.clone(),
+            settled: taken.iter().map(|_| AtomicBool::new(false)).collect(),
             taken,
-            settled,
             receipt: Mutex::default(),
         }))
     }
@@ -122,15 +94,16 @@ impl ShapeUsage {
 
     /// The names of the units, in the order given.
     pub fn units(&self) -> impl Iterator<Item = &'static str> {
-        self.0.schedule.paces().names()
+        self.0.schedule.paces.names()
     }
 
     /// The estimate of a unit that the call was charged; 0 if there is no such unit.
     #[must_use]
     pub fn taken(&self, unit: &str) -> u64 {
-        self.place(unit)
-            .and_then(|place| self.0.taken.get(place).copied())
-            .unwrap_or(0)
+        let index = self.0.schedule.paces.index(unit);
+        index
+            .and_then(|index| self.0.taken.get(index))
+            .map_or(0, |taken| *taken)
     }
 
     /// Makes `actual` what the call has used of a unit. No method waits for the store or fails
@@ -140,33 +113,39 @@ impl ShapeUsage {
     ///
     /// If there is no such unit, or it is settled already.
     pub fn settle(&self, unit: &str, actual: u64) -> Result<(), UsageError> {
-        let place = self
-            .place(unit)
-            .ok_or_else(|| self.0.schedule.paces().unknown_unit(unit))?;
-        if self.0.settled[place].swap(true, Ordering::Relaxed) {
+        let UnitCharge {
+            schedule,
+            key,
+            taken,
+            settled,
+            receipt,
+        } = &*self.0;
+        let paces = &schedule.paces;
+        let index = paces.index(unit).ok_or_else(|| paces.unknown_unit(unit))?;
+        if settled[index].swap(true, Ordering::Relaxed) {
             return Err(UsageError::Settled {
                 name: unit.to_owned(),
             });
         }
-        if self.0.taken[place] == 0 {
-            self.0
-                .schedule
-                .delay(&self.0.key, self.0.schedule.paces().time_of(place, actual));
+        if taken[index] == 0 {
+            let now = Instant::now();
+            let until = now + paces.time_of(index, actual);
+            let cause = PauseCause::Program;
+            schedule.pause_here(key, now, Pause { until, cause });
             return Ok(());
         }
         // The first policy is that of requests.
-        let receipt = lock(&self.0.receipt)
+        let receipt = lock(receipt)
             .as_mut()
-            .and_then(|receipt| receipt.take(place + 1));
-        if let Some(receipt) = receipt.filter(|_| actual != self.0.taken[place]) {
+            .and_then(|receipt| receipt.take(index + 1));
+        if let Some(receipt) = receipt.filter(|_| actual != taken[index]) {
+            let (look_again, key) = (Arc::clone(schedule), key.clone());
             // A charge that is given back in full is that of a call that was not made.
-            Arc::clone(&self.0.schedule).settle(self.0.key.clone(), receipt.actual(actual.max(1)));
+            schedule.settle(receipt.actual(actual.max(1)), move || {
+                look_again.look_again(&key);
+            });
         }
         Ok(())
-    }
-
-    fn place(&self, unit: &str) -> Option<usize> {
-        self.0.schedule.paces().place(unit)
     }
 }
 
