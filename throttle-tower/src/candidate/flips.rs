@@ -167,7 +167,8 @@ fn counters(layer: &str, candidate: &Arc<str>) -> [Counter; RESULTS.len()] {
     let help = "Requests by what a candidate would have done to them.";
     describe_counter!(name, Unit::Count, help);
     RESULTS.map(|result| {
-        counter!(name, "layer" => layer.to_owned(), "candidate" => Arc::clone(candidate), "result" => result)
+        let (layer, candidate) = (layer.to_owned(), Arc::clone(candidate));
+        counter!(name, "layer" => layer, "candidate" => candidate, "result" => result)
     })
 }
 

@@ -4,9 +4,9 @@
 //! Open this page before limits are changed, to find out what the change would do to the requests
 //! that come in.
 //!
-//! A [`Candidate`] has limits, or a layer, and a store of its own. The page on changed limits in the
-//! [guide](crate::guide) has a program, and one for a rule file: `rules.layer(…)` of the next file
-//! is a layer, which may be reloaded while it is a candidate.
+//! A [`Candidate`] has limits, or a layer, and a store of its own. The page on changed limits in
+//! the [guide](crate::guide) has a program, and one for a rule file: `rules.layer(…)` of the next
+//! file is a layer, which may be reloaded while it is a candidate.
 //!
 //! ```
 //! use throttle_tower::{Candidate, Constant, Gcra, Rate, ThrottleLayer, limit};

@@ -12,8 +12,9 @@ use crate::limit::IntoLimitTree;
 use crate::throttle::{Ruling, ThrottleLayer};
 
 /// Other limits that are asked about each request of a live layer, to count where they would decide
-/// differently. Hand it over with [`observe`](ThrottleBuilder::observe); no decision of the live layer
-/// changes, and no response waits. See [`candidate`](mod@crate::candidate) for what it decides.
+/// differently. Hand it over with [`observe`](ThrottleBuilder::observe); no decision of the live
+/// layer changes, and no response waits. See [`candidate`](mod@crate::candidate) for what it
+/// decides.
 ///
 /// Clones are the same candidate, and count together. A candidate may observe several layers, and a
 /// layer may have several candidates; each costs about as much as a limit.
@@ -49,9 +50,9 @@ pub struct Candidate<C: Backend = MemoryBackend> {
 }
 
 impl Candidate {
-    /// Makes a candidate in a store of its own, in this process, with up to a million keys. Where it
-    /// is full, the candidate's keys share budgets, and those of the live layer do not. `name` is
-    /// what the page shows and metrics have as a label.
+    /// Makes a candidate in a store of its own, in this process, with up to a million keys. Where
+    /// it is full, the candidate's keys share budgets, and those of the live layer do not. `name`
+    /// is what the page shows and metrics have as a label.
     ///
     /// # Errors
     ///
@@ -65,8 +66,8 @@ impl Candidate {
 }
 
 impl<C: Backend> Candidate<C> {
-    /// Makes a candidate of a layer **with a store of its own**. Nothing checks that: a candidate on
-    /// the store of the live layer charges the live budgets, wherever their limits have the same
+    /// Makes a candidate of a layer **with a store of its own**. Nothing checks that: a candidate
+    /// on the store of the live layer charges the live budgets, wherever their limits have the same
     /// names. On Redis, use another key prefix.
     ///
     /// The layer may be one of a rule file, which is reloaded while it is a candidate. Where its

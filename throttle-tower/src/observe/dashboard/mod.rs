@@ -31,8 +31,8 @@ use rendered::{FlipsOf, Rendered};
 /// [`observe`](crate::ThrottleBuilder::observe), to as many layers as it is to show. Clones are the
 /// same page.
 ///
-/// Nest its [router](Self::router) behind your own authentication: the page has none, and shows your
-/// limits and your load to every reader. Keys are shown as digests, unless it has
+/// Nest its [router](Self::router) behind your own authentication: the page has none, and shows
+/// your limits and your load to every reader. Keys are shown as digests, unless it has
 /// [offenders](Self::offenders) of the program.
 ///
 /// ```
@@ -50,7 +50,8 @@ use rendered::{FlipsOf, Rendered};
 /// let app = Router::new()
 ///     .route("/", get(async || "hello"))
 ///     .layer(throttle)
-///     .nest_service("/limits", page.router()); // In production: page.router().layer(authentication).
+///     // In production: page.router().layer(authentication).
+///     .nest_service("/limits", page.router());
 /// for path in ["/limits", "/limits/data.json"] {
 ///     let response = app.clone().oneshot(Request::get(path).body(String::new())?).await?;
 ///     assert_eq!(response.status(), StatusCode::OK);
@@ -155,8 +156,8 @@ impl Page {
         }
     }
 
-    /// Shows the keys of this list, by its texts and digests, instead of one of the page's own. Hand
-    /// the list to the layers, too. Call it before the page is cloned or handed over: the page
+    /// Shows the keys of this list, by its texts and digests, instead of one of the page's own.
+    /// Hand the list to the layers, too. Call it before the page is cloned or handed over: the page
     /// begins anew.
     ///
     /// ```
@@ -179,8 +180,8 @@ impl Page {
         }
     }
 
-    /// Shows what a candidate would have done. Hand the candidate to the layers, too. Call it before
-    /// [`router`](Self::router).
+    /// Shows what a candidate would have done. Hand the candidate to the layers, too. Call it
+    /// before [`router`](Self::router).
     #[must_use]
     pub fn candidate<C: Backend>(mut self, candidate: &Candidate<C>) -> Self {
         let shown = candidate.clone();
@@ -195,8 +196,8 @@ impl Page {
     /// Nest it as a service, so that `/limits/` shows the page as `/limits` does, and after
     /// `layer`: a router inside the layer has its own requests limited and counted. The page is one
     /// document that loads nothing else, and its content security policy allows nothing else. It
-    /// updates itself every second, and reconnects by itself when the server restarts. It shows this
-    /// process since the page was made, not other processes that use the same store.
+    /// updates itself every second, and reconnects by itself when the server restarts. It shows
+    /// this process since the page was made, not other processes that use the same store.
     pub fn router<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
         router::router(self.rendered())
     }

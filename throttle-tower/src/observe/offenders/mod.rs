@@ -75,9 +75,9 @@ impl Offenders {
     /// begins anew.
     ///
     /// `show` gets the name of the limit that refused, and the key. The list keeps its text and
-    /// shows it to all its readers, so return `None` for a key that is a secret, such as an API key.
-    /// `show` is called on the task of a refused request, once for each key that enters the list and
-    /// again in the next minute, so it must return quickly.
+    /// shows it to all its readers, so return `None` for a key that is a secret, such as an API
+    /// key. `show` is called on the task of a refused request, once for each key that enters the
+    /// list and again in the next minute, so it must return quickly.
     ///
     /// ```
     /// use throttle_core::KeyPart;
@@ -111,16 +111,16 @@ impl Offenders {
         self.0.list(n)
     }
 
-    /// Returns how many refusals were not counted so far, because another refusal was being counted,
-    /// or the list read, at that instant. That hits all keys alike, so it hardly changes their
-    /// order.
+    /// Returns how many refusals were not counted so far, because another refusal was being
+    /// counted, or the list read, at that instant. That hits all keys alike, so it hardly changes
+    /// their order.
     #[must_use]
     pub fn uncounted(&self) -> u64 {
         self.0.uncounted()
     }
 
-    /// Returns the digest of a key in this list, to find one that was seen elsewhere. `None` for the
-    /// key that requests without one share.
+    /// Returns the digest of a key in this list, to find one that was seen elsewhere. `None` for
+    /// the key that requests without one share.
     ///
     /// ```
     /// use throttle_tower::{Key, Offenders};

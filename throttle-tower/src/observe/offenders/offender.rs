@@ -27,7 +27,8 @@ pub struct Offender {
     /// How often it was refused in the last one to two minutes. An estimate that is never too high.
     /// It is exact unless thousands of other keys are refused.
     pub refused: u64,
-    /// The key as the function of [`Offenders::showing`](crate::Offenders::showing) returns it. Always `None` without that function.
+    /// The key as the function of [`Offenders::showing`](crate::Offenders::showing) returns it.
+    /// Always `None` without that function.
     pub shown: Option<String>,
 }
 

@@ -789,6 +789,30 @@ async fn page_goes_on_counting_when_limits_come_and_go() {
     assert_eq!(shown(&page).await.1, Vec::<String>::new());
 }
 
+/// An observer that sums over all versions would count the keys twice.
+#[cfg(feature = "dashboard")]
+#[tokio::test(start_paused = true)]
+async fn store_is_counted_once_while_a_request_ends_under_former_limits() {
+    let (layer, handle) = live(&only("3/day"), memory());
+    let page = Page::new();
+    let layer = layer.observe(page.clone());
+    let page = page.router();
+    let inner =
+        service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());
+    let mut older = Box::pin(layer.layer(inner).oneshot(Request::new(())));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(older.as_mut().poll(&mut context).is_pending());
+    handle.replace(&only("4/day")).unwrap();
+    assert_eq!(admitted(&layer, 1).await, 1);
+    sleep(Duration::from_secs(1)).await;
+    let data = page_data(&page).await;
+    assert_eq!(
+        (&data["keys_held"], &data["reporting"]),
+        (&1.into(), &true.into())
+    );
+    drop(older);
+}
+
 #[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
 async fn waiting_and_running_requests_stay_in_the_gauges_of_new_limits() {
