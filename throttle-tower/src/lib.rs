@@ -41,6 +41,8 @@
 //! | classes of requests that share one budget | [`Limit::priority`] |
 //! | what other limits would do, before they apply | [`candidate`] |
 //! | limits as a file | [`rules`] |
+//! | limits that the program replaces while requests run | [`ThrottleLayer::replace`] |
+//! | single keys: unused again, exempt, blocked, used up | [`ThrottleLayer::call_of`] |
 //! | response headers and their dialects | [`headers`] |
 //! | how much a client has left, without a charge | `ThrottleLayer::status` (feature `axum`) |
 //! | the 429 in an OpenAPI document | [`ThrottleLayer::openapi`] |
