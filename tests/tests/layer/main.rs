@@ -12,6 +12,7 @@ mod candidates;
 mod charging;
 mod composing;
 mod conditions;
+mod correcting;
 mod deadlines;
 mod events;
 mod failure;

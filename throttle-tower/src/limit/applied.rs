@@ -4,14 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use http::request::Parts;
-#[cfg(any(feature = "axum", feature = "rules"))]
 use throttle_core::Key;
 use throttle_core::backend::Call;
 
 use super::charge_rules::ChargeRules;
 use super::condition::Condition;
 use super::keying::Keying;
-#[cfg(any(feature = "axum", feature = "rules"))]
 use super::keying::{Found, FoundTier};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
@@ -123,7 +121,6 @@ impl Applied {
     }
 
     /// The key and the tier of a request, for a look.
-    #[cfg(any(feature = "axum", feature = "rules"))]
     pub(crate) async fn find(&self, parts: &Parts) -> (Option<Key>, FoundTier) {
         let found = match &self.keying {
             Keying::Extracted(extractor) => {

@@ -72,16 +72,25 @@ impl<B: Backend> AnyLayer for RuledLayer<B> {
     }
 
     fn change<'a>(&self, limit: &'a str, parts: &'a Parts, change: KeyChange) -> Answer<'a, bool> {
-        let shared = self.layer.current.now();
-        Box::pin(explain::change(shared, limit, parts, change))
+        let layer = self.layer.clone();
+        Box::pin(async move {
+            let Some(call) = layer.call_of(limit, parts).await else {
+                return Ok(false);
+            };
+            let Some(key) = call.key() else {
+                return Ok(false);
+            };
+            match change {
+                KeyChange::Reset => layer.reset(limit, key).await,
+                KeyChange::Except(exception) => layer.except(limit, key, exception).await,
+                KeyChange::Drain => layer.drain(limit, &call).await,
+            }
+        })
     }
 
     fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Answer<'a, Vec<ExceptedKey>> {
-        let shared = self.layer.current.now();
-        match explain::place(&shared, limit) {
-            Some(place) => shared.backend.exceptions(&shared.prepared, place, most),
-            None => Box::pin(std::future::ready(Ok(Vec::new()))),
-        }
+        let layer = self.layer.clone();
+        Box::pin(async move { layer.exceptions(limit, most).await })
     }
 
     fn replace(&self, rules: &Rules) -> Result<(), ConfigError> {

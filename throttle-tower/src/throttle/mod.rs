@@ -15,6 +15,7 @@ mod announced;
 mod body;
 mod build;
 mod builder_settings;
+mod corrections;
 mod current;
 mod forecast;
 mod future;

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::backend::{self, Call};
+use throttle_core::backend::Call;
 use throttle_core::{
     AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status,
 };
 
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 use crate::limit::{Applied, OnMissing};
-use crate::rules::any_layer::KeyChange;
 use crate::throttle::{Shared, composition_waits, under};
 
 /// Looks at what a request would be charged to, and charges nothing.
@@ -183,49 +182,6 @@ fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
     }
 }
 
-/// Changes the key of a request in a limit of that name. `Ok(false)` if no limit on a rate has the
-/// name, or if the limit or the whole layer does not apply to the request.
-///
-/// # Errors
-///
-/// If the backend fails, or refuses an exception.
-pub(in crate::rules) async fn change<B: Backend>(
-    shared: Arc<Shared<B>>,
-    name: &str,
-    parts: &Parts,
-    change: KeyChange,
-) -> Result<bool, BackendError> {
-    let Some((place, key, call)) = key(&shared, name, parts).await else {
-        return Ok(false);
-    };
-    let (backend, prepared) = (&shared.backend, &shared.prepared);
-    match change {
-        KeyChange::Reset => backend.reset(prepared, place, &key).await?,
-        KeyChange::Except(exception) => backend.except(prepared, place, &key, exception).await?,
-        KeyChange::Drain => backend::drain(backend, prepared, place, &call).await?,
-    }
-    Ok(true)
-}
-
-/// The place of the limit on a rate that has the name.
-pub(in crate::rules) fn place<B: Backend>(shared: &Shared<B>, name: &str) -> Option<usize> {
-    B::set(&shared.prepared)
-        .policies()
-        .iter()
-        .position(|policy| policy.name() == name)
-}
-
-/// The key of a request in a limit of that name, after the limit's place and before the look at it.
-async fn key<B: Backend>(
-    shared: &Shared<B>,
-    name: &str,
-    parts: &Parts,
-) -> Option<(usize, Key, Call)> {
-    let place = place(shared, name).filter(|_| mismatch(shared, parts).is_none())?;
-    let (_, look) = ask(&shared.applied[place], parts).await;
-    Some((place, look.key()?.clone(), look))
-}
-
 /// What a request asks of a limit (units, and whether it has a key of its own) or what the limit
 /// does without a look, and the look.
 async fn ask(limit: &Applied, parts: &Parts) -> (Result<(u64, bool), Verdict>, Call) {
@@ -332,6 +288,7 @@ fn wait_of(set: &PolicySet, node: usize, waits: &[Option<Duration>]) -> Option<D
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use throttle_core::backend::{Exception, Treatment};
     use throttle_core::{
         Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyMeter,
         ManualClock, MemoryBackend, Rate, SlidingLog, SlidingWindow, TokenBucket,
@@ -398,8 +355,8 @@ mod tests {
                 .unwrap(),
         );
         let until = throttle_core::Clock::now(&clock) + Duration::from_millis(9_500);
-        let blocked = backend::Exception {
-            treatment: backend::Treatment::Blocked,
+        let blocked = Exception {
+            treatment: Treatment::Blocked,
             until,
         };
         memory
