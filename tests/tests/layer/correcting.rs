@@ -7,8 +7,8 @@ use throttle_core::{Backend, BackendErrorKind, BoxBackend, Key, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::{
-    Concurrency, FixedWindow, Gcra, Header, OnError, OnMissing, Rate, ThrottleLayer, all, limit,
-    plans,
+    Constant, FixedWindow, Gcra, Header, InFlight, OnError, OnMissing, Rate, ThrottleLayer, all,
+    limit, plans,
 };
 use tower::{Layer, ServiceExt};
 
@@ -45,7 +45,7 @@ async fn key_is_corrected<B: Backend>(backend: B) {
     let limits = all((
         limit("daily", per_day(2)).by(by_key()),
         limit("wide", per_day(99)).by(by_key()),
-        Concurrency::new(9).name("jobs"),
+        limit("jobs", InFlight::new(9)).by(Constant),
     ));
     let layer = ThrottleLayer::builder(limits)
         .on_error(OnError::Closed)
@@ -87,7 +87,7 @@ async fn key_is_reset_excepted_and_drained_by_the_name_of_its_limit() {
 async fn limit_that_is_not_there_or_has_permits_has_no_key_to_correct() {
     let limits = all((
         limit("daily", per_day(2)).by(by_key()),
-        Concurrency::new(9).name("jobs").by(by_key()),
+        limit("jobs", InFlight::new(9)).by(by_key()),
     ));
     let layer = ThrottleLayer::new(limits).unwrap();
     let key = Key::from("ada");

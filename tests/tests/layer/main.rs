@@ -24,6 +24,7 @@ mod metrics;
 mod metrics_shared;
 mod names;
 mod observers;
+mod peeking;
 mod plans;
 mod public_paths;
 mod random_layers;

@@ -8,16 +8,13 @@ use std::path::{Path, PathBuf};
 /// A room of the crate, and the private paths that its files may use.
 const ROOMS: [(&str, &[&str]); 2] = [("rules", &RULES), ("observe/dashboard", &DASHBOARD)];
 
-const RULES: [&str; 34] = [
+const RULES: [&str; 16] = [
     "extract::host_name::MAX_LENGTH",
     "extract::host_name::has_letters_of_a_host",
     "extract::host_name::ipv6",
     "extract::host_name::normalized",
     "extract::host_name::without_port",
-    "limit::Applied",
     "limit::ClassOf",
-    "limit::Compiled",
-    "limit::Condition",
     "limit::ConditionIndex",
     "limit::Numbers",
     "limit::Priority",
@@ -27,22 +24,7 @@ const RULES: [&str; 34] = [
     "limit::explained::KeyLeft",
     "limit::explained::Verdict",
     "lock::lock",
-    "throttle::Asking",
-    "throttle::Current",
-    "throttle::Follower",
-    "throttle::Followers",
-    "throttle::Jitter",
-    "throttle::KeyChange",
-    "throttle::Live",
-    "throttle::Next",
-    "throttle::Options",
-    "throttle::ResponseOptions",
     "throttle::Shared",
-    "throttle::composition_waits",
-    "throttle::make_share",
-    "throttle::report_built",
-    "throttle::under",
-    "throttle::unshared",
 ];
 
 const DASHBOARD: [&str; 4] = [

@@ -14,7 +14,7 @@ use throttle_core::{Backend, BackendErrorKind};
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
     Constant, Dialect, Event, Gcra, InFlight, KeyExtractor, LayerInfo, Limit, MemoryBackend,
-    Observer, OnError, Rate, SlidingLog, Throttle, ThrottleLayer, Warning, all, limit,
+    Observer, OnError, Permit, Rate, SlidingLog, Throttle, ThrottleLayer, Warning, all, limit,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -143,7 +143,7 @@ async fn permits_of_requests_in_flight_count_on_by_the_name_of_their_limit() {
     let held = Arc::new(Mutex::new(Vec::new()));
     let keeping = Arc::clone(&held);
     let service = layer.layer(service_fn(move |request: Request<()>| {
-        let permit = request.extensions().get::<InFlight>().cloned();
+        let permit = request.extensions().get::<Permit>().cloned();
         keeping.lock().unwrap().push(permit);
         async { Ok::<_, Infallible>(Response::new(())) }
     }));
@@ -273,20 +273,22 @@ async fn settlements_shares_and_warnings_go_on_over_a_replacement() {
 #[tokio::test]
 async fn last_layer_or_service_frees_the_backend_whatever_was_replaced() {
     let store = memory();
-    let layer = ThrottleLayer::builder(shared("p", 9)).backend(store.clone());
+    // The first version holds it.
+    let kept = Arc::new(());
+    let held = Arc::clone(&kept);
+    let limit = shared("p", 9).when(move |_| Arc::strong_count(&held) > 0);
+    let layer = ThrottleLayer::builder(limit).backend(store.clone());
     let layer = layer.build().unwrap();
     let first = layer.info();
     let mut service: Throttle<_, _> = layer.layer(Strict::default());
     let request = service.ready().await.unwrap().call(get());
     layer.replace(shared("q", 9)).unwrap();
     let second = layer.info();
-    assert!(
-        first.is_in_use() && second.is_in_use(),
-        "a service has the first"
-    );
+    assert!(!first.is_in_use() && second.is_in_use());
+    assert!(Arc::strong_count(&kept) > 1, "a service has the first");
     drop(request);
     drop(service.ready().await.unwrap().call(get()).await.unwrap());
-    assert!(!first.is_in_use(), "the service has moved on");
+    assert_eq!(Arc::strong_count(&kept), 1, "the service has moved on");
     drop(layer);
     assert_eq!(second.keys_held(), Some(2));
     drop(service);

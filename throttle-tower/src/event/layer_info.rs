@@ -27,6 +27,19 @@ impl LayerInfo {
         &self.limits
     }
 
+    /// Of policies that no layer enforces.
+    pub(crate) fn of_policies(policies: &[Policy]) -> Self {
+        let info = |policy: &Policy| LimitInfo {
+            policy: Some(policy.clone()),
+            ..LimitInfo::named(policy.policy_name())
+        };
+        Self {
+            limits: policies.iter().map(info).collect(),
+            can_fail: false,
+            store: Weak::new(),
+        }
+    }
+
     /// Returns whether decisions of the layer's store can fail, which those of a store in memory
     /// cannot.
     #[must_use]
@@ -170,9 +183,6 @@ impl LimitInfo {
         let priority = limit.priority.as_deref();
         let classes = priority.map(|priority| priority.classes().into());
         Self {
-            name: name.clone(),
-            policy: None,
-            permits: None,
             classes: classes.unwrap_or_default(),
             warn_at_millionths: limit.warn_at.map(WarnAt::millionths),
             wait_up_to: limit.wait_up_to,
@@ -180,8 +190,25 @@ impl LimitInfo {
             looks_up: matches!(limit.keying, Keying::Tiered(_)),
             corrects: limit.charge_rules.may_change(),
             settled_later: limit.charge_rules.settled_later,
-            gives_back: false,
             requires_key: matches!(limit.on_missing, OnMissing::Reject(_)),
+            ..Self::named(name)
+        }
+    }
+
+    fn named(name: &PolicyName) -> Self {
+        Self {
+            name: name.clone(),
+            policy: None,
+            permits: None,
+            classes: Box::default(),
+            warn_at_millionths: None,
+            wait_up_to: None,
+            bans: false,
+            looks_up: false,
+            corrects: false,
+            settled_later: false,
+            gives_back: false,
+            requires_key: false,
         }
     }
 }

@@ -1,9 +1,11 @@
+use http::StatusCode;
 use throttle_core::backend::Call;
-use throttle_core::{Decision, Key, Policy, Status};
+use throttle_core::{BackendErrorKind, Decision, Key, Policy, Status};
 
 use super::layer_info::{LayerInfo, LimitInfo};
 
-/// One limit and what it says about a request: see [`Event::limits`](crate::Event::limits).
+/// One limit and what it says about a request: see [`Event::limits`](crate::Event::limits)
+/// and [`LimitReport::limits`](crate::LimitReport::limits).
 ///
 /// ```
 /// use throttle_tower::{LimitState, LimitStatus};
@@ -25,6 +27,15 @@ pub struct LimitStatus<'a> {
 }
 
 /// What a limit says about a request.
+///
+/// ```
+/// use throttle_tower::LimitState;
+///
+/// fn has_free_permits(state: &LimitState<'_>) -> bool {
+///     matches!(state, LimitState::Permits { free, .. } if *free > 0)
+/// }
+/// assert!(!has_free_permits(&LimitState::DoesNotApply));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum LimitState<'a> {
@@ -34,20 +45,43 @@ pub enum LimitState<'a> {
         status: &'a Status,
         /// The units that an unused key of the request's tier has.
         capacity: u64,
-        /// The units that the request costs.
+        /// The units that the request costs. In the report of a request: those that it was charged.
         cost: u64,
         /// The units that the request's class leaves free.
         reserve: u64,
-        /// The request's key. `Debug` does not show its content.
+        /// The request's key, in events and peeks. `Debug` does not show its content.
         key: Option<&'a Key>,
     },
+    /// Of a limit on requests in flight that applies: in peeks.
+    Permits {
+        /// The permits that the request needs.
+        needed: u64,
+        /// The permits that are free for the request's class.
+        free: u64,
+        /// The most permits that requests of its class may take.
+        most: u64,
+        /// The request's key. `Debug` does not show its content.
+        key: &'a Key,
+    },
+    /// The request has no key: the limit is skipped, or refuses the request with this status. In
+    /// peeks.
+    NoKey(Option<StatusCode>),
+    /// The limit would apply, and is [open](crate::OnError::Open) because the store has failed. In
+    /// peeks.
+    Open(BackendErrorKind),
+    /// The limit does not apply to the request. In peeks.
+    DoesNotApply,
 }
 
 impl<'a> LimitStatus<'a> {
     /// Returns the request's [class](crate::Limit::priority), if the limit has classes.
     #[must_use]
     pub fn class(&self) -> Option<&'a str> {
-        let LimitState::Units { reserve, .. } = self.state;
+        let reserve = match self.state {
+            LimitState::Units { reserve, .. } => reserve,
+            LimitState::Permits { most, .. } => self.info.permits?.checked_sub(most)?,
+            _ => return None,
+        };
         let class = self.info.classes.iter().find(|(_, own)| *own == reserve);
         class.map(|(name, _)| name.as_str())
     }

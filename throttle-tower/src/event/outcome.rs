@@ -314,7 +314,9 @@ mod tests {
                 layer: shared.version.info(),
             };
             let binding = event.binding().unwrap();
-            let LimitState::Units { capacity, .. } = binding.state;
+            let LimitState::Units { capacity, .. } = binding.state else {
+                panic!("a limit on a rate");
+            };
             assert_eq!((binding.info.name.as_str(), capacity), ("plan", 3));
         });
     }

@@ -4,13 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::Key;
 use throttle_core::backend::Call;
 
 use super::charge_rules::ChargeRules;
 use super::condition::Condition;
 use super::keying::Keying;
-use super::keying::{Found, FoundTier};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use super::priority::Priority;
@@ -120,19 +118,10 @@ impl Applied {
         }
     }
 
-    /// The key and the tier of a request, for a look.
-    pub(crate) async fn find(&self, parts: &Parts) -> (Option<Key>, FoundTier) {
-        let found = match &self.keying {
-            Keying::Extracted(extractor) => {
-                Found::Now(extractor.extract(parts), FoundTier::Numbered(0))
-            }
-            Keying::Tiered(lookup) => lookup.find(parts),
-            Keying::Future(key) => return key(parts, self.key_deadline).await,
-        };
-        match found {
-            Found::Now(key, tier) => (key, tier),
-            Found::Later { key, .. } => key.await,
-        }
+    /// The units that a request costs.
+    #[inline]
+    pub(crate) fn cost_of(&self, parts: &Parts) -> u64 {
+        self.cost.as_ref().map_or(1, |cost| cost(parts))
     }
 
     /// The source of the client's address, if the key depends on one.

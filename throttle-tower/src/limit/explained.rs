@@ -1,11 +1,8 @@
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use throttle_core::{Policy, PolicyName};
-
-use super::priority::Priority;
+use throttle_core::Policy;
 
 /// What the rules in force would do with a request: see
 /// [`Handle::explain`](crate::rules::Handle::explain).
@@ -48,42 +45,6 @@ pub struct ExplainedLimit {
     /// What is left for the request's key; `None` unless the limit admits, holds or refuses by what
     /// is left.
     pub left: Option<KeyLeft>,
-}
-
-impl ExplainedLimit {
-    /// What a limit does that does not look what is left.
-    pub(crate) fn new(name: &PolicyName, verdict: Verdict) -> Self {
-        Self {
-            name: name.as_str().to_owned(),
-            by: String::new(),
-            class: None,
-            verdict,
-            left: None,
-        }
-    }
-
-    /// What a limit does by what is left for the request's class, if it has classes: it admits, or
-    /// what `refuses` says.
-    pub(crate) fn looked(
-        name: &PolicyName,
-        left: KeyLeft,
-        priority: Option<&Arc<Priority>>,
-        refuses: Verdict,
-    ) -> Self {
-        let class = priority
-            .and_then(|priority| priority.name(left.reserve))
-            .map(str::to_owned);
-        let verdict = if left.cost <= left.units {
-            Verdict::Admits
-        } else {
-            refuses
-        };
-        Self {
-            class,
-            left: Some(left),
-            ..Self::new(name, verdict)
-        }
-    }
 }
 
 /// What a limit does with a request.
@@ -129,14 +90,6 @@ pub struct KeyLeft {
     /// After which time the limit would admit the request, if no other comes. Zero if it admits it.
     /// `None` if the request costs more than an unused key has beyond the reserve, or if requests
     /// in flight must end first.
-    ///
-    /// For a request that costs one unit it is exact. For larger costs it is exact to a microsecond
-    /// where units come back evenly, as in `gcra`, or all at once, as in `fixed-window`; for other
-    /// algorithms it is when all units are left again, and the request may be admitted earlier.
-    /// After a change of the file or of the client's tier, it is an estimate for larger costs until
-    /// the limit admits a request. Where an exception decides, it is for larger costs the latest
-    /// that is possible, and `None` says that it is not known: a limit of the exception's may admit
-    /// more than an unused key has.
     pub retry_after: Option<Duration>,
     /// When all of them are left again, if no request comes. Zero for requests in flight.
     pub resets_in: Duration,

@@ -67,7 +67,7 @@ impl Priority {
     }
 
     /// The name of the class that leaves so many units free. No two leave the same.
-    #[cfg(any(test, feature = "rules"))]
+    #[cfg(test)]
     pub(crate) fn name(&self, reserve: u64) -> Option<&str> {
         self.classes
             .iter()

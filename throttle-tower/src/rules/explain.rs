@@ -57,7 +57,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If the store fails.
+    /// If the store fails and a limit is closed then. Otherwise the explanation is what this process
+    /// would decide, and a limit that is open does not apply.
     ///
     /// # Cancel safety
     ///

@@ -11,7 +11,9 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Algorithm, DecidedBy, Decision, Policy, PolicySet, Status};
 
+use super::peek_states::PeekStates;
 use super::response_options::ResponseOptions;
+use crate::event::LayerInfo;
 use crate::headers::policy_lists::PolicyLists;
 use crate::headers::policy_status::{PolicyStatus, PolicyTerms};
 use crate::headers::{Dialect, Problem};
@@ -37,6 +39,10 @@ pub(crate) struct Announced {
     pub(crate) options: ResponseOptions,
     /// If the policies are a part of the layer's.
     pub(super) part: Option<Arc<Part>>,
+    /// The limits of the layer.
+    pub(super) info: LayerInfo,
+    /// What a peek has found.
+    pub(super) peek: Option<Arc<PeekStates>>,
 }
 
 /// Some of a layer's policies.
@@ -111,6 +117,8 @@ impl Announced {
             warn_at: Arc::default(),
             options,
             part: None,
+            info: LayerInfo::of_policies(&[]),
+            peek: None,
         }
     }
 
@@ -282,7 +290,7 @@ impl Announced {
 }
 
 /// A policy under the parameters of a call.
-pub(crate) fn under<'a>(policy: &'a Policy, call: &Call) -> Cow<'a, Policy> {
+pub(super) fn under<'a>(policy: &'a Policy, call: &Call) -> Cow<'a, Policy> {
     call.own().map_or_else(
         || Cow::Borrowed(policy.tier(call.tier())),
         |own| Cow::Owned(policy.under(own)),

@@ -95,7 +95,6 @@ pub(super) fn unshared<B: Backend>(
     if applied.iter().any(|limit| limit.warn_at.is_some()) {
         announced.warn_at = applied.iter().map(|limit| limit.warn_at).collect();
     }
-    let announced = Arc::new(announced);
     let waits = |limit: &Applied| !matches!(limit.keying, Keying::Extracted(_));
     let decides_in_steps = !permits.is_empty() || applied.iter().any(waits);
     let rates = announced.policies.iter().zip(&*applied);
@@ -104,6 +103,8 @@ pub(super) fn unshared<B: Backend>(
         backend.clone(),
         rates.chain(permits.limits().iter().map(LimitInfo::of_permits)),
     );
+    announced.info = version.info().clone();
+    let announced = Arc::new(announced);
     let uses = OptionalSteps::of(&applied, &permits);
     // Over a store, requests of one set share batches and scripts, which is worth more than to
     // leave out a few limits. A queue is known by the place of its limit.

@@ -6,7 +6,6 @@ use throttle_core::{Backend, BackendError, Key};
 
 use super::layer::ThrottleLayer;
 use super::shared::Shared;
-use crate::limit::OnMissing;
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Returns the key that a request with this head has in a limit, in a call with the request's
@@ -61,22 +60,12 @@ impl<B: Backend> ThrottleLayer<B> {
     /// The future may be dropped at any point: it changes nothing.
     pub async fn call_of(&self, limit: &str, parts: &Parts) -> Option<Call> {
         let shared = self.current.now();
-        let limit = &shared.applied[index_of(&shared, limit)?];
-        let conditions = [&shared.options.settings.when, &limit.when];
-        if !conditions
-            .into_iter()
-            .flatten()
-            .all(|when| when.holds(parts))
-        {
+        let index = index_of(&shared, limit)?;
+        let when = shared.options.settings.when.as_ref();
+        if when.is_some_and(|when| !when.holds(parts)) {
             return None;
         }
-        let (key, tier) = limit.find(parts).await;
-        let key = match (key, limit.on_missing) {
-            (Some(key), _) => key,
-            (None, OnMissing::Share) => Key::missing(),
-            (None, OnMissing::Skip | OnMissing::Reject(_)) => return None,
-        };
-        Some(limit.in_class(tier.of(Call::peek(key)), parts))
+        shared.call_of(index, parts).await.map(Call::peeking)
     }
 
     /// Makes a key unused in a limit, for all processes of the store. `Ok(false)` if no limit on a

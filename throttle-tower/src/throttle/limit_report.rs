@@ -1,11 +1,15 @@
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use smallvec::SmallVec;
+use throttle_core::backend::Call;
 use throttle_core::{Decision, Policy, Status};
 
 use super::announced::Announced;
+use super::peek_states::PeekStates;
+use crate::event::{LimitState, LimitStatus};
 use crate::time::wall_micros;
 
 /// The decision about a request, with its policies.
@@ -128,6 +132,100 @@ impl LimitReport {
             .zip(self.decided().statuses());
         let applying = statuses.filter(|(_, status)| status.applies());
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
+    }
+
+    /// Each limit and what it says about the request: of a [peek](crate::ThrottleLayer::peek) all
+    /// limits of the layer, those on rates first, of a request's report the limits on rates that
+    /// apply.
+    ///
+    /// ```
+    /// use throttle_tower::throttle_core::{Gcra, Limiter, Policy, Rate};
+    /// use throttle_tower::{LimitReport, LimitState};
+    ///
+    /// let logins = Limiter::in_memory(Policy::new("login", Gcra::new(Rate::per_hour(6)))?)?;
+    /// let report = LimitReport::of(logins.set(), logins.check("ada", 2));
+    /// let limit = report.limits().next().expect("there is one");
+    /// assert_eq!((limit.index, limit.info.name.as_str()), (0, "login"));
+    /// assert!(matches!(limit.state, LimitState::Units { cost: 2, capacity: 6, .. }));
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn limits(&self) -> impl Iterator<Item = LimitStatus<'_>> {
+        let announced = self.announced();
+        let peek = announced.peek.as_deref();
+        let of_rates = self.decided().statuses().iter().enumerate();
+        let of_rates = of_rates.filter_map(move |(here, status)| {
+            let state = match (
+                peek.and_then(|peek| peek.absences[here]),
+                status.decided_by().error(),
+            ) {
+                (Some(absence), _) => absence.into(),
+                (None, _) if status.applies() => self.units(here, status),
+                (None, Some(why)) if peek.is_some() => LimitState::Open(why),
+                (None, _) => return None,
+            };
+            Some((announced.place(here), state))
+        });
+        let rates = announced.policies.len();
+        let permits = peek.into_iter().flat_map(|peek| &peek.permits).enumerate();
+        let of_permits = permits.map(move |(here, permit)| (rates + here, permit.shown()));
+        of_rates.chain(of_permits).filter_map(|(index, state)| {
+            let info = announced.info.limits().get(index)?;
+            Some(LimitStatus { index, info, state })
+        })
+    }
+
+    /// The state of a policy that applies.
+    fn units<'a>(&'a self, here: usize, status: &'a Status) -> LimitState<'a> {
+        let announced = self.announced();
+        let policy = announced.policies[here].tier(status.tier());
+        let capacity = policy.algorithm().capacity();
+        let call = announced.peek.as_deref().map(|peek| &peek.calls[here]);
+        let terms = announced.terms(here, status.tier());
+        let most = terms.class.as_ref().map_or(capacity, |_| terms.quota.most);
+        LimitState::Units {
+            status,
+            capacity,
+            cost: call.map_or(status.charged(), Call::cost),
+            reserve: call.map_or(capacity.saturating_sub(most), Call::reserve),
+            key: call.and_then(Call::key),
+        }
+    }
+
+    /// Returns whether the layer admits the request: whether it need not
+    /// [wait](Self::retry_after).
+    #[must_use]
+    pub fn is_admitted(&self) -> bool {
+        self.retry_after() == Some(Duration::ZERO)
+    }
+
+    /// Returns how long until the request is admitted, if nothing else happens: the wait of the
+    /// [decision](Self::decision). Of a [peek](crate::ThrottleLayer::peek) it is `None` also if
+    /// other requests must end first, because too few permits are free, or if a required key is
+    /// missing.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        let may_pass = self
+            .announced()
+            .peek
+            .as_ref()
+            .is_none_or(|peek| peek.may_pass);
+        self.decided().retry_after().filter(|_| may_pass)
+    }
+
+    /// Returns how long the layer would queue the request, of a
+    /// [peek](crate::ThrottleLayer::peek): the limits that refuse it
+    /// [wait](crate::Limit::wait_up_to) as long as it takes. `None` if it would be admitted or
+    /// refused without a wait, and of the report of a request, which has waited already.
+    #[must_use]
+    pub fn held_for(&self) -> Option<Duration> {
+        self.announced().peek.as_ref()?.held_for
+    }
+
+    /// The report of a peek, with what it has found of each limit.
+    pub(super) fn of_peek(self, states: PeekStates) -> Self {
+        let mut announced = self.announced().clone();
+        announced.peek = Some(Arc::new(states));
+        Self::new(self.decided().clone(), Arc::new(announced))
     }
 
     /// The binding policy: of a refusal, the refusing policy with the longest wait; otherwise the

@@ -27,6 +27,8 @@ mod narrowed;
 mod openapi;
 mod optional_steps;
 mod options;
+mod peek;
+mod peek_states;
 mod permit;
 mod permits;
 mod queues;
@@ -43,8 +45,6 @@ mod unknown_client;
 mod warning;
 mod without_layer;
 
-#[cfg(feature = "rules")]
-pub(crate) use announced::under;
 pub use body::ThrottleBody;
 pub use builder::ThrottleBuilder;
 pub use future::ResponseFuture;
@@ -60,6 +60,4 @@ pub use service::Throttle;
 #[cfg(feature = "rules")]
 pub(crate) use shared::Shared;
 pub(crate) use steps::trial::Ruling;
-#[cfg(feature = "rules")]
-pub(crate) use steps::wait_queue::waits as composition_waits;
 pub use warning::Warning;

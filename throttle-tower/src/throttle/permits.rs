@@ -78,7 +78,6 @@ impl Permits {
     }
 
     /// How many permits are free for the key and the class of a call.
-    #[cfg(any(feature = "axum", feature = "rules"))]
     pub(crate) fn free(&self, index: usize, call: &Call) -> u64 {
         self.free_of(&self.lock(), index, call)
     }

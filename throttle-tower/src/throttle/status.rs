@@ -5,23 +5,21 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::routing::{MethodRouter, get};
-use futures_util::future::join_all;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Response};
-use throttle_core::backend::Call;
-use throttle_core::{Backend, Decision};
+use throttle_core::Backend;
 
 use super::layer::ThrottleLayer;
 use super::limit_report::LimitReport;
+use super::peek::{Scope, look};
 use super::refusal::{NO_STORE, Reason};
 use super::response_builder::Refused;
 use super::shared::Shared;
-use super::steps::decide::report;
-use super::steps::refuse::{closed, unavailable};
+use super::steps::refuse::unavailable;
 use super::steps::write_headers::write_admitted;
+use crate::event::LimitState;
 use crate::json::{object, quoted};
-use crate::limit::Applied;
 use crate::time::micros;
 
 impl<B: Backend> ThrottleLayer<B> {
@@ -117,12 +115,17 @@ impl<B: Backend> ThrottleLayer<B> {
 }
 
 async fn respond<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Response<Body> {
-    let report = match look(shared, parts).await {
+    let report = match look(shared, Scope::Client, parts).await {
         Ok(report) => report,
-        Err(Refused::Now(response)) => return response.map(Body::from),
-        Err(Refused::Later(building)) => return building.await.map(Body::from),
+        Err(failed) => {
+            let reason = Reason::Store(failed.error.kind(), &failed.policies);
+            return match unavailable(shared, reason, parts) {
+                Refused::Now(response) => response.map(Body::from),
+                Refused::Later(building) => building.await.map(Body::from),
+            };
+        }
     };
-    let mut response = Response::new(Body::from(body(&report, shared, parts).await));
+    let mut response = Response::new(Body::from(body(&report)));
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -133,32 +136,7 @@ async fn respond<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Response<Body
     response
 }
 
-/// # Errors
-///
-/// The response, where the store has failed and a limit is closed then.
-async fn look<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Result<LimitReport, Refused> {
-    let calls = join_all(shared.applied.iter().map(|limit| peek(limit, parts))).await;
-    let decision = match calls.iter().all(|call| call.key().is_none()) {
-        true => Decision::not_limited(calls.len()),
-        false => match shared.backend.decide(&shared.prepared, &calls).await {
-            Ok(decision) => decision,
-            Err(error) => {
-                let (why, closed) = (error.kind(), closed(shared, &calls, &error));
-                if !closed.is_empty() {
-                    return Err(unavailable(shared, Reason::Store(why, &closed), parts));
-                }
-                let share = shared
-                    .share
-                    .as_ref()
-                    .and_then(|share| share.decide(&calls, why));
-                share.unwrap_or_else(|| Decision::open(&calls, why))
-            }
-        },
-    };
-    Ok(report(shared, decision, &calls))
-}
-
-async fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> String {
+fn body(report: &LimitReport) -> String {
     let (announced, null) = (report.announced(), || "null".to_owned());
     let mut limits = Vec::new();
     for (place, (policy, status)) in announced
@@ -172,10 +150,7 @@ async fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Part
         }
         let quota = announced.terms(place, status.tier()).quota;
         // Under an exception more may be left than the policy announces.
-        let (remaining, next) = (
-            status.remaining().min(quota.q),
-            status.effective_window(announced.paced_by(place, policy, status)),
-        );
+        let remaining = status.remaining().min(quota.q);
         limits.push(object(&[
             ("policy", quoted(policy.name())),
             ("limit", quota.q.to_string()),
@@ -188,22 +163,22 @@ async fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Part
                 "class",
                 report.class(policy.name()).map_or_else(null, quoted),
             ),
-            ("admitted", (remaining > 0).to_string()),
+            ("admitted", (!status.refuses()).to_string()),
             (
                 "retry_after",
-                if remaining > 0 { 0 } else { seconds(next) }.to_string(),
+                status
+                    .retry_after()
+                    .map_or_else(null, |wait| seconds(wait).to_string()),
             ),
         ]));
     }
-    for (index, limit) in shared.permits.limits().iter().enumerate() {
-        let call = peek(&limit.applied, parts).await;
-        if call.key().is_none() {
+    for limit in report.limits() {
+        let LimitState::Permits { free, most, .. } = limit.state else {
             continue;
-        }
-        let free = shared.permits.free(index, &call);
+        };
         limits.push(object(&[
-            ("policy", quoted(limit.name.as_str())),
-            ("limit", (limit.most - call.reserve()).to_string()),
+            ("policy", quoted(limit.info.name.as_str())),
+            ("limit", most.to_string()),
             ("window", null()),
             ("remaining", free.to_string()),
             ("reset", 0.to_string()),
@@ -215,17 +190,6 @@ async fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Part
         ]));
     }
     format!(r#"{{"limits":[{}]}}"#, limits.join(","))
-}
-
-/// The key of a request to any route in a limit, with a cost of 0; none if the key is the route.
-async fn peek(limit: &Applied, parts: &Parts) -> Call {
-    if limit.by_route {
-        return Call::SKIP;
-    }
-    match limit.find(parts).await {
-        (Some(key), tier) => limit.in_class(tier.of(Call::peek(key)), parts),
-        (None, _) => Call::SKIP,
-    }
 }
 
 /// Whole seconds, rounded up.

@@ -12,6 +12,7 @@ use super::limit_report::LimitReport;
 use super::refusal::{NO_STORE, problem_response};
 use super::response_options::ResponseOptions;
 use super::steps::write_headers::{write_admitted, write_refused};
+use crate::event::LayerInfo;
 use crate::headers::Dialect;
 
 impl LimitReport {
@@ -46,14 +47,9 @@ impl LimitReport {
     /// tier.
     #[must_use]
     pub fn of(set: &PolicySet, decision: Decision) -> Self {
-        Self::new(
-            decision,
-            Arc::new(Announced::new(
-                set.policies(),
-                |_| &[],
-                ResponseOptions::default(),
-            )),
-        )
+        let mut announced = Announced::new(set.policies(), |_| &[], ResponseOptions::default());
+        announced.info = LayerInfo::of_policies(set.policies());
+        Self::new(decision, Arc::new(announced))
     }
 
     /// Sets which headers the responses carry. Defaults to those of the layer that has made the

@@ -60,7 +60,10 @@ impl PageObserver {
                 reserve,
                 key,
                 ..
-            } = limit.state;
+            } = limit.state
+            else {
+                continue;
+            };
             let flow = &self.rows.limits[limit.index].flow;
             // A member of an `any` that refuses a request which another one admits did neither.
             if is_admitted && !status.refuses() {

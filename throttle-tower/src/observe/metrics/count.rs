@@ -22,7 +22,10 @@ impl Handles {
                 capacity,
                 reserve,
                 ..
-            } = limit.state;
+            } = limit.state
+            else {
+                continue;
+            };
             let handles = &self.limits[limit.index];
             let classes = &limit.info.classes;
             let class = classes.iter().position(|(_, own)| *own == reserve);

@@ -90,9 +90,9 @@ impl Tracer {
         }
         for audited in event.would_refuse() {
             if tracing::enabled!(target: "throttle", Level::INFO)
+                && let LimitState::Units { status, .. } = audited.state
                 && let Some(left_out) = self.take(Some(&audited), |budgets| &budgets.audited)
             {
-                let LimitState::Units { status, .. } = audited.state;
                 let fields = Fields {
                     retry_after_ms: status.retry_after().map(in_millis),
                     ..Fields::of(event, Some(&audited), false)
@@ -105,9 +105,10 @@ impl Tracer {
 
 /// A field that the span does not declare is ignored.
 fn record(limit: &LimitStatus<'_>, span: &Span) {
-    let LimitState::Units { status, .. } = limit.state;
     span.record(POLICY, limit.info.name.as_str());
-    span.record(REMAINING, status.remaining());
+    if let LimitState::Units { status, .. } = limit.state {
+        span.record(REMAINING, status.remaining());
+    }
 }
 
 /// The fields of spans.
@@ -149,11 +150,11 @@ impl<'a> Fields<'a> {
             Outcome::NoPermit(limits) => limits.first(),
             _ => limit.map(|limit| &limit.info.name),
         };
-        let units = limit.map(|limit| {
-            let LimitState::Units {
+        let units = limit.and_then(|limit| match limit.state {
+            LimitState::Units {
                 status, capacity, ..
-            } = limit.state;
-            (capacity, status.remaining())
+            } => Some((capacity, status.remaining())),
+            _ => None,
         });
         Self {
             outcome: event.outcome.label(),

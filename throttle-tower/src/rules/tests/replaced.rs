@@ -793,9 +793,11 @@ async fn page_goes_on_counting_when_limits_come_and_go() {
 #[cfg(feature = "dashboard")]
 #[tokio::test(start_paused = true)]
 async fn store_is_counted_once_while_a_request_ends_under_former_limits() {
-    let (layer, handle) = live(&only("3/day"), memory());
     let page = Page::new();
-    let layer = layer.observe(page.clone());
+    let program = ThrottleLayer::builder(())
+        .backend(memory())
+        .observe(page.clone());
+    let (layer, handle) = live_with(&only("3/day"), program);
     let page = page.router();
     let inner =
         service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());

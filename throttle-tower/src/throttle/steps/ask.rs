@@ -16,9 +16,9 @@ pub(crate) type Calls = SmallVec<[Call; 3]>;
 /// What a request asks of the limits.
 #[derive(Default)]
 pub(in crate::throttle) struct Asked {
-    pub(super) calls: Calls,
+    pub(in crate::throttle) calls: Calls,
     /// Of the limits on requests in flight.
-    pub(super) needs: Needs,
+    pub(in crate::throttle) needs: Needs,
 }
 
 /// A key that has to be waited for. Its call is skipped until then.
@@ -30,26 +30,102 @@ pub(in crate::throttle) struct Lookup {
     pub(super) last: Option<Call>,
 }
 
-/// Finds a request's key and cost for every limit, or the lookup of its key. It fills `asked` in
-/// place, because calls are large.
+/// What a request and a peek do differently where the limits are asked about them.
+pub(in crate::throttle) trait Inquiry<B: Backend> {
+    /// What ends it.
+    type Refusal;
+
+    /// Returns whether a limit applies. `policy` is the index of a limit on a rate in its set.
+    fn applies(
+        &mut self,
+        shared: &Shared<B>,
+        policy: Option<usize>,
+        limit: &Applied,
+        parts: &Parts,
+    ) -> bool;
+
+    /// Returns the units that a limit is asked for.
+    fn cost(&self, limit: &Applied, parts: &Parts) -> u64 {
+        limit.cost_of(parts)
+    }
+
+    /// Notes that a key was found.
+    fn note_key(&self, _: &Shared<B>, _: &Applied, _: &Parts) {}
+
+    /// Returns the call where there is no key; `shared_budget` is the one on the budget of all
+    /// requests without a key.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, where a key is required.
+    fn without_key(
+        &mut self,
+        shared: &Shared<B>,
+        limit: &Applied,
+        shared_budget: Call,
+        parts: &Parts,
+    ) -> Result<Call, Self::Refusal>;
+}
+
+/// Asks about a request.
+pub(super) struct OfRequest<'a>(pub(super) &'a Holding);
+
+impl<B: Backend> Inquiry<B> for OfRequest<'_> {
+    type Refusal = Box<Refused>;
+
+    #[inline]
+    fn applies(
+        &mut self,
+        shared: &Shared<B>,
+        policy: Option<usize>,
+        limit: &Applied,
+        parts: &Parts,
+    ) -> bool {
+        match (&limit.when, policy) {
+            (None, _) => true,
+            (Some(_), Some(policy)) => narrow::applies(shared, policy, self.0, parts),
+            (Some(when), None) => when.holds(parts),
+        }
+    }
+
+    #[inline]
+    fn note_key(&self, shared: &Shared<B>, limit: &Applied, parts: &Parts) {
+        if !limit.key_seen.is_settled() {
+            first_keys::key_found(shared, limit, parts);
+        }
+    }
+
+    fn without_key(
+        &mut self,
+        shared: &Shared<B>,
+        limit: &Applied,
+        shared_budget: Call,
+        parts: &Parts,
+    ) -> Result<Call, Box<Refused>> {
+        missing_key::call_without_key(shared, limit, shared_budget, parts)
+    }
+}
+
+/// Finds the key, the cost, the tier and the class for every limit, or the lookup of its key. It
+/// fills `asked` in place, because calls are large.
 ///
 /// # Errors
 ///
 /// The refusal, where a required key is missing.
 #[inline]
-pub(super) fn ask<B: Backend>(
+pub(in crate::throttle) fn ask<B: Backend, I: Inquiry<B>>(
+    inquiry: &mut I,
     shared: &Shared<B>,
-    holding: &Holding,
     parts: &Parts,
     (asked, lookups): (&mut Asked, &mut Vec<Lookup>),
-) -> Result<(), Box<Refused>> {
+) -> Result<(), I::Refusal> {
     asked.calls.reserve_exact(shared.applied.len());
     for (policy, limit) in shared.applied.iter().enumerate() {
-        if limit.when.is_some() && !narrow::applies(shared, policy, holding, parts) {
+        if !inquiry.applies(shared, Some(policy), limit, parts) {
             asked.calls.push(Call::SKIP);
             continue;
         }
-        let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
+        let cost = inquiry.cost(limit, parts);
         let mut later = |key, last| {
             lookups.push(Lookup {
                 policy,
@@ -61,10 +137,11 @@ pub(super) fn ask<B: Backend>(
         };
         let call = match &limit.keying {
             Keying::Extracted(extractor) => {
-                call(shared, limit, cost, extractor.extract(parts), parts)?
+                let key = extractor.extract(parts);
+                call(inquiry, shared, (limit, cost), key, parts)?
             }
             Keying::Tiered(lookup) => match lookup.find(parts) {
-                Found::Now(key, tier) => tier.of(call(shared, limit, cost, key, parts)?),
+                Found::Now(key, tier) => tier.of(call(inquiry, shared, (limit, cost), key, parts)?),
                 Found::Later { key, last } => {
                     let last = last.map(|(key, tier)| tier.of(Call::from(key).costing(cost)));
                     later(key, last)
@@ -76,11 +153,12 @@ pub(super) fn ask<B: Backend>(
     }
     if shared.uses.permits_or_classes {
         for PermitLimit { applied: limit, .. } in shared.permits.limits() {
-            let applies = limit.when.as_ref().is_none_or(|when| when.holds(parts));
+            let applies = inquiry.applies(shared, None, limit, parts);
             let need = match limit.keying.extractor().filter(|_| applies) {
                 Some(extractor) => {
-                    let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
-                    call(shared, limit, cost, extractor.extract(parts), parts)?
+                    let cost = inquiry.cost(limit, parts);
+                    let key = extractor.extract(parts);
+                    call(inquiry, shared, (limit, cost), key, parts)?
                 }
                 None => Call::SKIP,
             };
@@ -97,23 +175,21 @@ pub(super) fn ask<B: Backend>(
 ///
 /// The refusal, where a required key is missing.
 #[inline(always)]
-pub(super) fn call<B: Backend>(
+pub(super) fn call<B: Backend, I: Inquiry<B>>(
+    inquiry: &mut I,
     shared: &Shared<B>,
-    limit: &Applied,
-    cost: u64,
+    (limit, cost): (&Applied, u64),
     key: Option<Key>,
     parts: &Parts,
-) -> Result<Call, Box<Refused>> {
+) -> Result<Call, I::Refusal> {
     match key {
         Some(key) => {
-            if !limit.key_seen.is_settled() {
-                first_keys::key_found(shared, limit, parts);
-            }
+            inquiry.note_key(shared, limit, parts);
             Ok(Call::from(key).costing(cost))
         }
         None => {
             let call = Call::from(Key::missing()).costing(cost);
-            missing_key::call_without_key(shared, limit, call, parts)
+            inquiry.without_key(shared, limit, call, parts)
         }
     }
 }

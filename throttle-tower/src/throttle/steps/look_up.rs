@@ -4,8 +4,7 @@ use std::task::Poll;
 use http::request::Parts;
 use throttle_core::Backend;
 
-use super::ask::{Asked, Lookup, call};
-use crate::throttle::response_builder::Refused;
+use super::ask::{Asked, Inquiry, Lookup, call};
 use crate::throttle::shared::Shared;
 
 /// Waits for all keys of a request that need a lookup, all at the same time, and adds their calls.
@@ -13,12 +12,13 @@ use crate::throttle::shared::Shared;
 /// # Errors
 ///
 /// The refusal, where a required key is missing. The other lookups are dropped then.
-pub(super) async fn look_up<B: Backend>(
+pub(in crate::throttle) async fn look_up<B: Backend, I: Inquiry<B>>(
+    inquiry: &mut I,
     shared: &Shared<B>,
     asked: &mut Asked,
     mut lookups: Vec<Lookup>,
     parts: &Parts,
-) -> Result<(), Box<Refused>> {
+) -> Result<(), I::Refusal> {
     poll_fn(|cx| {
         let mut next = 0;
         while let Some(lookup) = lookups.get_mut(next) {
@@ -30,7 +30,7 @@ pub(super) async fn look_up<B: Backend>(
                 continue;
             };
             let limit = &shared.applied[*policy];
-            match call(shared, limit, *cost, key, parts) {
+            match call(inquiry, shared, (limit, *cost), key, parts) {
                 Ok(call) => asked.calls[*policy] = limit.in_class(tier.of(call), parts),
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }

@@ -25,7 +25,7 @@
 //!
 //! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
 
-mod ask;
+pub(super) mod ask;
 mod classes;
 mod correct_charges;
 pub(super) mod decide;
@@ -34,7 +34,7 @@ mod dropped_decision;
 mod first_keys;
 mod give_back_unserved;
 pub(super) mod judge;
-mod look_up;
+pub(super) mod look_up;
 mod missing_key;
 mod narrow;
 mod notify;

@@ -79,7 +79,9 @@ fn only<B: Backend>(whole: &Shared<B>, applies: &dyn Fn(usize) -> bool) -> Optio
     // A limit that is left out may be for some routes.
     shared.uses.routes = whole.uses.routes;
     shared.uses.for_some_routes = whole.uses.for_some_routes;
-    Arc::make_mut(&mut shared.announced).part = Some(Arc::new(Part::new(&whole.announced, places)));
+    let announced = Arc::make_mut(&mut shared.announced);
+    announced.part = Some(Arc::new(Part::new(&whole.announced, places)));
+    announced.info = whole.announced.info.clone();
     Some(Arc::new(shared))
 }
 

@@ -6,7 +6,7 @@ use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::Backend;
 
-use super::ask::{self, Asked, Lookup};
+use super::ask::{Asked, Lookup, OfRequest, ask};
 use super::decide::{self, Decided};
 use super::judge::{Admitted, Judged, judge, judge_decided};
 use super::look_up::look_up;
@@ -39,7 +39,8 @@ pub(in crate::throttle) fn start<B: Backend>(
     // A pair would be moved out of its initializer.
     let mut asked = Asked::default();
     let mut lookups = Vec::new();
-    if let Err(refusal) = ask::ask(shared, &holding, parts, (&mut asked, &mut lookups)) {
+    let mut inquiry = OfRequest(&holding);
+    if let Err(refusal) = ask(&mut inquiry, shared, parts, (&mut asked, &mut lookups)) {
         return Started::Judged(Judged::Refuse(*refusal));
     }
     if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
@@ -95,7 +96,7 @@ pub(super) async fn decided<B: Backend>(
         if let Early::Refused(decided) = early {
             return Ok(*decided);
         }
-        look_up(shared, asked, lookups, parts).await?;
+        look_up(&mut OfRequest(&None), shared, asked, lookups, parts).await?;
         if let Early::Failed(error) = early {
             return Ok(Decided::Failed(error));
         }

@@ -128,7 +128,7 @@ pub(in crate::throttle) fn closed<B: Backend>(
 }
 
 /// What is wrong with parameters of the request's own, if the store does not enforce them.
-fn not_enforced(error: &BackendError) -> Option<&ConfigError> {
+pub(super) fn not_enforced(error: &BackendError) -> Option<&ConfigError> {
     std::error::Error::source(error)?.downcast_ref()
 }
 

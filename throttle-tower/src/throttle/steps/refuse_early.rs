@@ -72,6 +72,8 @@ pub(super) async fn refuse_early<B: Backend>(
     };
     let decision = match peeked {
         Ok(decision) => decision,
+        // The lookup may return parameters that the store does enforce.
+        Err(error) if refuse::not_enforced(&error).is_some() => return Early::Undecided,
         Err(error) => return failed(shared, error, &asked.calls),
     };
     let known = Known {
@@ -163,9 +165,9 @@ impl Known<'_> {
     /// and the members of an `any` that such a key may still admit. Of these, limits for which
     /// attempts count stay while they admit, because a refused attempt is charged to them.
     fn keep_decisive(&self, calls: &mut [Call]) {
-        for policy in 0..calls.len() {
-            if self.is_looked_up(policy) && !self.violates(policy) {
-                calls[policy] = Call::SKIP;
+        for unknown in self.unknown {
+            if !self.violates(unknown.policy) {
+                calls[unknown.policy] = Call::SKIP;
             }
         }
         for (node, (kind, end)) in self.set.tree().enumerate() {

@@ -8,7 +8,7 @@ use http::request::Parts;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Decision, PolicyName};
 
-use super::ask::{self, Asked, Lookup};
+use super::ask::{self, Asked, Lookup, OfRequest};
 use super::decide::{self, Decided};
 use super::decision_at_once::decision_at_once;
 use super::narrow::narrow;
@@ -58,7 +58,8 @@ fn decide_on_trial<B: Backend>(
     let (shared, holding) = narrow(shared, parts);
     let mut asked = Asked::default();
     let mut lookups = Vec::new();
-    if ask::ask(shared, &holding, parts, (&mut asked, &mut lookups)).is_err() {
+    let mut inquiry = OfRequest(&holding);
+    if ask::ask(&mut inquiry, shared, parts, (&mut asked, &mut lookups)).is_err() {
         return end(Some(Ruling::Refused(None)));
     }
     if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {

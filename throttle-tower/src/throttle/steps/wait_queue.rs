@@ -41,7 +41,19 @@ pub(super) fn is_behind_others<B: Backend>(shared: &Shared<B>, calls: &[Call]) -
 /// Whether a request that was refused may wait for room.
 #[inline]
 pub(super) fn may_wait<B: Backend>(shared: &Shared<B>, decision: &Decision) -> bool {
-    shared.uses.queues && Room::after(shared, decision, Duration::ZERO).is_some()
+    held_for(shared, decision).is_some()
+}
+
+/// How long a request that was refused waits for room, if no other request waits for it.
+#[inline]
+pub(in crate::throttle) fn held_for<B: Backend>(
+    shared: &Shared<B>,
+    decision: &Decision,
+) -> Option<Duration> {
+    if !shared.uses.queues {
+        return None;
+    }
+    Room::after(shared, decision, Duration::ZERO).map(|room| room.wait)
 }
 
 /// The answer to a request, once it has waited for as long as that helps.
@@ -400,7 +412,7 @@ impl Room {
 }
 
 /// Whether a composition waits: an `all` if every member does, an `any` if some member does.
-pub(crate) fn waits(set: &PolicySet, node: usize, policy_waits: &dyn Fn(usize) -> bool) -> bool {
+fn waits(set: &PolicySet, node: usize, policy_waits: &dyn Fn(usize) -> bool) -> bool {
     match set.node(node) {
         PolicyNode::Policy(policy) => policy_waits(policy),
         PolicyNode::All => set

@@ -1,0 +1,235 @@
+//! What would happen to a request, charged nothing.
+
+use http::request::Parts;
+use throttle_core::backend::Call;
+use throttle_core::{Backend, BackendError, Decision, Policy};
+
+use super::layer::ThrottleLayer;
+use super::limit_report::LimitReport;
+use super::peek_states::{Absence, PeekStates, PermitState};
+use super::shared::Shared;
+use super::steps::ask::{Asked, Calls, Inquiry, ask};
+use super::steps::decide::report;
+use super::steps::look_up::look_up;
+use super::steps::refuse::closed;
+use super::steps::wait_queue::held_for;
+use crate::limit::{Applied, OnMissing};
+
+impl<B: Backend> ThrottleLayer<B> {
+    /// Returns what would happen to a request with this head, charged nothing. `None` if the layer
+    /// does [not apply](crate::ThrottleBuilder::when) to it.
+    ///
+    /// The report has [each limit](LimitReport::limits) of the layer. Its
+    /// [decision](LimitReport::decision) is the one that the request would get from the limits on
+    /// rates, if no other request came between, except that what is left is what there is without
+    /// the charge. [`is_admitted`](LimitReport::is_admitted) also counts requests in flight and
+    /// missing keys, and [`held_for`](LimitReport::held_for) says how long the request would be
+    /// queued.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use throttle_tower::{Constant, FixedWindow, LimitState, Rate, ThrottleLayer, limit};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tokens = limit("tokens", FixedWindow::new(Rate::per_day(1_000))).by(Constant).cost(400);
+    /// let throttle = ThrottleLayer::new(tokens)?;
+    /// let (head, ()) = Request::get("/").body(())?.into_parts();
+    ///
+    /// let report = throttle.peek(&head).await?.expect("it applies to every request");
+    /// assert!(report.is_admitted());
+    /// let limit = report.limits().next().expect("there is one");
+    /// let LimitState::Units { status, cost, .. } = limit.state else {
+    ///     panic!("it is a limit on a rate")
+    /// };
+    /// assert_eq!((limit.info.name.as_str(), cost), ("tokens", 400));
+    /// assert_eq!(status.remaining(), 1_000, "nothing is charged");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Keys, costs and classes are found as for a request, and lookups run, also where the request
+    /// would be refused without them. Observers do not see a peek. Requests that are queued already
+    /// would be admitted before this one, which the report does not count.
+    ///
+    /// # What it costs
+    ///
+    /// One question to the backend, as a decision does.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails and a limit is [closed](crate::OnError::Closed) then: as the request
+    /// would. Limits that are local or open answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any point: it changes nothing.
+    pub async fn peek(&self, parts: &Parts) -> Result<Option<LimitReport>, BackendError> {
+        self.current.now().peek(parts).await
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    /// What would happen to a request; `None` if the layer does not apply to it.
+    ///
+    /// # Errors
+    ///
+    /// If the store has failed and a limit is closed then.
+    pub(crate) async fn peek(&self, parts: &Parts) -> Result<Option<LimitReport>, BackendError> {
+        let when = self.options.settings.when.as_ref();
+        if when.is_some_and(|when| !when.holds(parts)) {
+            return Ok(None);
+        }
+        let report = look(self, Scope::Request, parts).await;
+        report.map(Some).map_err(|failed| failed.error)
+    }
+
+    /// The call of a request in the limit on a rate at a place. `None` if it does not apply or
+    /// there is no key.
+    pub(super) async fn call_of(&self, place: usize, parts: &Parts) -> Option<Call> {
+        let (mut asked, _) = find(self, Scope::Only(place), parts).await;
+        Some(asked.calls.swap_remove(place)).filter(|call| call.key().is_some())
+    }
+}
+
+/// Which limits are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Those that apply to the request.
+    Request,
+    /// Those that have a key of its own for the client, whatever their conditions say: what one
+    /// unit would get.
+    #[cfg(feature = "axum")]
+    Client,
+    /// One limit on a rate, if it applies.
+    Only(usize),
+}
+
+/// The store has failed, and some limits are closed then.
+pub(super) struct ClosedLimits {
+    pub(super) error: BackendError,
+    #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "of the status"))]
+    pub(super) policies: Vec<Policy>,
+}
+
+/// # Errors
+///
+/// If the store has failed and a limit is closed then.
+pub(super) async fn look<B: Backend>(
+    shared: &Shared<B>,
+    scope: Scope,
+    parts: &Parts,
+) -> Result<LimitReport, ClosedLimits> {
+    let (asked, absences) = find(shared, scope, parts).await;
+    let calls: Calls = asked.calls.into_iter().map(Call::peeking).collect();
+    let decision = decide(shared, &calls).await?;
+    let rejects = |absence: &Option<Absence>| matches!(absence, Some(Absence::NoKey(Some(_))));
+    let may_pass = shared.permits.look(&asked.needs).is_ok() && !absences.iter().any(rejects);
+    let limits = shared.permits.limits().iter().zip(&asked.needs).enumerate();
+    let permits =
+        limits.map(
+            |(index, (limit, call))| match (absences[limit.applied.index], call.key()) {
+                (None, Some(key)) => PermitState::Counted {
+                    key: key.clone(),
+                    needed: call.cost(),
+                    free: shared.permits.free(index, call),
+                    most: limit.most.saturating_sub(call.reserve()),
+                },
+                (absence, _) => PermitState::Absent(absence.unwrap_or(Absence::DoesNotApply)),
+            },
+        );
+    let states = PeekStates {
+        may_pass,
+        held_for: held_for(shared, &decision).filter(|_| may_pass),
+        permits: permits.collect(),
+        absences,
+        calls: calls.clone(),
+    };
+    Ok(report(shared, decision, &calls).of_peek(states))
+}
+
+async fn decide<B: Backend>(shared: &Shared<B>, calls: &Calls) -> Result<Decision, ClosedLimits> {
+    if calls.iter().all(|call| call.key().is_none()) {
+        return Ok(Decision::not_limited(calls.len()));
+    }
+    let error = match shared.backend.decide(&shared.prepared, calls).await {
+        Ok(decision) => return Ok(decision),
+        Err(error) => error,
+    };
+    let (why, policies) = (error.kind(), closed(shared, calls, &error));
+    if !policies.is_empty() {
+        return Err(ClosedLimits { error, policies });
+    }
+    let share = shared.share.as_ref();
+    let local = share.and_then(|share| share.decide(calls, why));
+    Ok(local.unwrap_or_else(|| Decision::open(calls, why)))
+}
+
+/// Finds the calls of a request, and waits for the lookups that it needs.
+async fn find<B: Backend>(
+    shared: &Shared<B>,
+    scope: Scope,
+    parts: &Parts,
+) -> (Asked, Vec<Option<Absence>>) {
+    let limits = shared.applied.len() + shared.permits.limits().len();
+    let mut finding = Finding {
+        scope,
+        absences: vec![None; limits],
+    };
+    let mut asked = Asked::default();
+    let mut lookups = Vec::new();
+    let Ok(()) = ask(&mut finding, shared, parts, (&mut asked, &mut lookups));
+    let Ok(()) = look_up(&mut finding, shared, &mut asked, lookups, parts).await;
+    (asked, finding.absences)
+}
+
+/// What a peek finds before it asks the backend.
+struct Finding {
+    scope: Scope,
+    /// By the index of the limit in the layer.
+    absences: Vec<Option<Absence>>,
+}
+
+impl<B: Backend> Inquiry<B> for Finding {
+    type Refusal = std::convert::Infallible;
+
+    fn applies(&mut self, _: &Shared<B>, _: Option<usize>, limit: &Applied, parts: &Parts) -> bool {
+        let holds = || limit.when.as_ref().is_none_or(|when| when.holds(parts));
+        let applies = match self.scope {
+            Scope::Request => holds(),
+            #[cfg(feature = "axum")]
+            Scope::Client => !limit.by_route,
+            Scope::Only(only) => limit.index == only && holds(),
+        };
+        if !applies {
+            self.absences[limit.index] = Some(Absence::DoesNotApply);
+        }
+        applies
+    }
+
+    fn cost(&self, limit: &Applied, parts: &Parts) -> u64 {
+        match self.scope {
+            #[cfg(feature = "axum")]
+            Scope::Client => 1,
+            _ => limit.cost_of(parts),
+        }
+    }
+
+    fn without_key(
+        &mut self,
+        _: &Shared<B>,
+        limit: &Applied,
+        shared_budget: Call,
+        _: &Parts,
+    ) -> Result<Call, Self::Refusal> {
+        let status = match limit.on_missing {
+            #[cfg(feature = "axum")]
+            _ if self.scope == Scope::Client => None,
+            OnMissing::Share => return Ok(shared_budget),
+            OnMissing::Skip => None,
+            OnMissing::Reject(status) => Some(status),
+        };
+        self.absences[limit.index] = Some(Absence::NoKey(status));
+        Ok(Call::SKIP)
+    }
+}
