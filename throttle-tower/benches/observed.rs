@@ -67,21 +67,21 @@ type App = throttle_tower::Throttle<Answer>;
 /// Layers that admit, and layers that refuse; of one client, and of many by Zipf's law; each
 /// observed in all ways.
 fn services() -> Vec<App> {
-    let layer = |(rate, burst): (Rate, u64), has_many: bool| {
+    let program = |(rate, burst): (Rate, u64), has_many: bool| {
         let policy = limit("all", Gcra::new(rate).burst(burst));
         let limited = if has_many {
             policy.by(clients())
         } else {
             policy.by(Constant)
         };
-        ThrottleLayer::new(limited).expect("a valid limit")
+        ThrottleLayer::builder(limited)
     };
     let rates = [(Rate::per_second(1 << 20), 1 << 30), (Rate::per_day(1), 1)];
     let cases = rates
         .into_iter()
         .flat_map(|rate| [false, true].map(|has_many| (rate, has_many)));
     let observed = cases.flat_map(|(rate, has_many)| {
-        let plain = || layer(rate, has_many);
+        let plain = || program(rate, has_many);
         [
             plain(),
             plain().observe(Metrics::new("bench")),
@@ -90,7 +90,9 @@ fn services() -> Vec<App> {
             plain().observe(Page::new()),
         ]
     });
-    observed.map(|layer| layer.layer(Answer)).collect()
+    observed
+        .map(|program| program.build().expect("a valid limit").layer(Answer))
+        .collect()
 }
 
 /// What a request of the service at a place is, and the place of the one that nothing observes.
