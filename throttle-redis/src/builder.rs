@@ -147,9 +147,9 @@ impl RedisBuilder {
     /// [deadline](Self::deadline) if that is longer.
     ///
     /// An attempt takes two round trips for one server, three for the list of a cluster's servers
-    /// (then two for each of them), and six for a master that Sentinels name. TLS adds one or two for each connection, and a proxy without RESP3
-    /// doubles them. A decision waits for a connection within its own deadline, however long an
-    /// attempt may take.
+    /// (then two for each of them), and six for a master that Sentinels name. TLS adds one or two
+    /// for each connection, and a proxy without RESP3 doubles them. A decision waits for a
+    /// connection within its own deadline, however long an attempt may take.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
         self
