@@ -37,7 +37,7 @@ impl Demand {
             .chain(units)
             .map(|cost| match cost {
                 0 => Call::SKIP,
-                cost => Call::peek(self.key.clone()).costing(*cost),
+                cost => Call::from(self.key.clone()).costing(*cost),
             })
             .collect()
     }

@@ -316,7 +316,7 @@ mod tests {
         let mut ask = |needs: &&[u64]| {
             let calls = needs
                 .iter()
-                .map(|permits| Call::peek(Key::CONSTANT).costing(*permits));
+                .map(|permits| Call::from(Key::CONSTANT).costing(*permits));
             let calls: Vec<Call> = calls.collect();
             let chosen = permits
                 .choose(&taken, &calls)
