@@ -81,10 +81,6 @@ impl fmt::Debug for LayerInfo {
 #[derive(Clone)]
 pub(crate) struct LayerVersion {
     info: LayerInfo,
-    #[cfg_attr(
-        not(feature = "rules"),
-        expect(dead_code, reason = "it keeps the info in use")
-    )]
     store: Arc<StoreKeys>,
 }
 

@@ -45,9 +45,9 @@ pub(crate) use keying::{
 pub use kind::{InFlight, LimitKind, Rated};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
-pub(crate) use priority::{Class, Priority, check_classes};
+pub(crate) use priority::{Class, check_classes};
 #[cfg(feature = "rules")]
-pub(crate) use priority::{ClassOf, class_of};
+pub(crate) use priority::{ClassOf, Priority, class_of};
 pub use single::{Limit, Unkeyed, limit};
 pub use throttle_core::backend::Ban;
 pub(crate) use warn_at::WarnAt;
