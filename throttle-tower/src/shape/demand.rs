@@ -51,3 +51,15 @@ pub(super) struct CallClass {
     /// The requests that still find room after the call.
     pub(super) reserve: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demand_is_charged_each_cost_and_a_pace_without_cost_is_skipped() {
+        let demand = Demand::new(Key::from("key"), 2, Some(Box::new([0, 500])));
+        let charged = |cost| Call::from(Key::from("key")).costing(cost);
+        assert_eq!(demand.calls()[..], [charged(2), Call::SKIP, charged(500)]);
+    }
+}
