@@ -32,6 +32,7 @@
 //! |---|---|
 //! | tests with a clock, logins by user name, tenants, proxies, CORS, WebSockets, retries: short programs | [`recipes`] |
 //! | outbound calls, plans, charges by outcome, requests in flight, classes, exceptions, responses, observing, changed limits: pages | [`guide`] |
+//! | build, decide, peek, observe, replace, correct: one page with a picture | [`guide::how_it_fits_together`] |
 //! | the algorithms and how they differ | [`throttle_core::algorithm`] |
 //! | keys: address, header, host, route, method, your own | [`extract`] |
 //! | the client's address behind proxies | [`client_ip`] |

@@ -1,6 +1,10 @@
 //! Longer pages for questions that the front page leaves open. The programs on them are compiled as
 //! tests.
 
+/// The five things that a layer does, and how everything else is built on them.
+#[doc = include_str!("how_it_fits_together.md")]
+pub mod how_it_fits_together {}
+
 /// Counts in memory that survive a restart.
 #[doc = include_str!("across_restarts.md")]
 pub mod across_restarts {}
