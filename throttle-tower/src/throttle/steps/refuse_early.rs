@@ -110,6 +110,10 @@ fn peeking(calls: &[Call]) -> Calls {
 }
 
 fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: &[Call]) -> Early {
+    // The store is healthy. Parameters of the last known tier may have been corrected since.
+    if refuse::not_enforced(&error).is_some() {
+        return Early::Undecided;
+    }
     if refuse::closed(shared, calls, &error).is_empty() {
         return Early::Failed(error);
     }
