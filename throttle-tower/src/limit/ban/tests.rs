@@ -1,8 +1,10 @@
 use std::convert::Infallible;
+#[cfg(feature = "metrics")]
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(feature = "metrics")]
 use std::task::{Context, Waker};
 use std::time::Duration;
 
