@@ -17,7 +17,7 @@ use super::shared::Shared;
 use crate::event::{LayerVersion, LimitInfo};
 use crate::limit::{Applied, Audit, Compiled, Keying, OnError, check_refuses};
 
-/// What a version of a layer's limits is built from, beside its builder.
+/// What a version of a layer's limits is built from, in addition to its builder.
 pub(super) enum Origin<'a, B: Backend> {
     /// A layer of its own.
     New,

@@ -84,8 +84,9 @@ impl<B: Backend> ThrottleBuilder<B> {
 
     /// Adds an [`Observer`], which is called for each request that the layer passes on or refuses,
     /// and for what else it does. An observer changes no decision. It must not block, because
-    /// requests wait for it. Its [`built`](Observer::built) is called once, by
-    /// [`build`](Self::build). Defaults to none, which costs a request nothing.
+    /// requests wait for it. Its [`built`](Observer::built) is called by [`build`](Self::build),
+    /// and again when the limits are [replaced](ThrottleLayer::replace). Defaults to none, which
+    /// costs a request nothing.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -136,7 +137,7 @@ impl<B: Backend> ThrottleBuilder<B> {
         self
     }
 
-    /// Builds the layer, and tells its observers.
+    /// Builds the layer, and reports it to its observers.
     ///
     /// # Errors
     ///
@@ -172,10 +173,9 @@ impl<B: Backend> ThrottleBuilder<B> {
     /// Applies the layer only to requests of which `applies` is true. All others pass as if the
     /// layer were not there: nothing is decided or charged, no key is read, no permit is taken, the
     /// response gets no headers, and hooks, metrics and warnings do not see them. Their handlers
-    /// find no [`LimitReport`](crate::LimitReport) of this layer. It is asked before everything
-    /// else that a limit says, such as its own [`when`](crate::Limit::when), and once for each
-    /// request. Called again, it replaces what was set. Defaults to all requests. On a router that
-    /// is nested in another one, a path comes without the prefix.
+    /// find no [`LimitReport`](crate::LimitReport) of this layer. `applies` is called once for each
+    /// request, before any setting of a limit is read, such as its own
+    /// [`when`](crate::Limit::when). Defaults to all requests.
     ///
     /// On a layer inside a router that is nested in another one, the path of `parts.uri` lacks the
     /// prefix of the nested router. axum's `OriginalUri` extension has the whole path.
@@ -201,8 +201,8 @@ impl<B: Backend> ThrottleBuilder<B> {
         self
     }
 
-    /// Tells the SDKs of LLM providers on refusals when to come back, and when not to: see
-    /// [`SdkHints`]. Defaults to telling them nothing beside `Retry-After`.
+    /// Adds headers to refusals from which the SDKs of LLM providers read when to retry, and when
+    /// not to: see [`SdkHints`]. Defaults to no headers but `Retry-After`.
     pub fn sdk_hints(mut self, hints: SdkHints) -> Self {
         self.settings.sdk_hints = Some(hints);
         self
@@ -271,9 +271,9 @@ impl<B: Backend> ThrottleBuilder<B> {
         self
     }
 
-    /// Builds the responses of refusals by a future; otherwise as [`response`](Self::response). The
-    /// future cannot borrow from the refusal, so the closure copies what it needs. Meanwhile the
-    /// refused request holds neither a permit nor a place in a queue.
+    /// Builds the responses of refusals by a future, and is like [`response`](Self::response) in
+    /// all else. The future cannot borrow from the refusal, so the closure copies what it needs.
+    /// Meanwhile the refused request holds no permit and is in no queue.
     ///
     /// Refusals are what a flood of requests produces, and the layer bounds neither how long
     /// futures take nor how many there are: give them a deadline. The waits that the response
@@ -316,7 +316,7 @@ impl<B: Backend> ThrottleBuilder<B> {
     /// Sets whether a refused POST of gRPC or gRPC-Web, by its `Content-Type`, gets [the response
     /// that gRPC clients read](Refusal::grpc_response): status 200, and the reason in
     /// `grpc-status`. So one layer serves an axum app and a tonic server. gRPC clients cannot read
-    /// a 429: they take it for `UNAVAILABLE`, which many retry at once. Defaults to true.
+    /// a 429: they take it for `UNAVAILABLE`, which many retry immediately. Defaults to true.
     ///
     /// A closure of [`response`](Self::response) answers all requests, gRPC's too, whatever is set
     /// here. It gets this answer from [`Refusal::default_response`] or [`Refusal::grpc_response`].
@@ -328,12 +328,11 @@ impl<B: Backend> ThrottleBuilder<B> {
         self
     }
 
-    /// Sets the `Retry-After` of responses with status 503: those of a
-    /// limit on [requests in flight](crate::InFlight) without enough free permits, and those of a store that
-    /// fails while limits are [`Closed`](crate::OnError::Closed). It is rounded up to whole
-    /// seconds, at least one. The layer cannot know how long those states last, and clients without
-    /// a wait of their own retry at once. The response of gRPC has it as its pushback. Defaults to
-    /// none.
+    /// Sets the `Retry-After` of responses with status 503: those of a limit on [requests in
+    /// flight](crate::InFlight) without enough free permits, and those of a store that fails while
+    /// limits are [`Closed`](crate::OnError::Closed). It is rounded up to whole seconds, at least
+    /// one. The layer cannot know how long those states last, and clients without a wait of their
+    /// own retry immediately. The response of gRPC has it as its pushback. Defaults to none.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -363,10 +362,11 @@ impl<B: Backend> ThrottleBuilder<B> {
         self
     }
 
-    /// Calls `hook` for every decision, on the request's task, so it must return quickly. It is not
-    /// called for charges in the background: see
-    /// [`settlements`](ThrottleLayer::settlements). Another hook is called, too. The same as [`observe`](Self::observe), for closures that do not name the type
-    /// of what they take. Defaults to no hook.
+    /// Calls `hook` for every request that the layer passes on or refuses, on the request's task,
+    /// so it must return quickly. It is not called for charges in the background: see
+    /// [`settlements`](ThrottleLayer::settlements). This is [`observe`](Self::observe) for a
+    /// closure that does not name the type of its argument. A further hook is called after the ones
+    /// before it. Defaults to no hook.
     pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.observe(hook)
     }
@@ -392,7 +392,7 @@ impl<B: Backend> ThrottleBuilder<B> {
 
     /// Lengthens `Retry-After` by up to `percent`, at most 100, so that clients refused at the same
     /// time do not all retry at the same time. The part that is added depends only on the key.
-    /// Defaults to 0.
+    /// More than 100 counts as 100. Defaults to 0.
     pub fn retry_jitter(mut self, percent: u8) -> Self {
         self.settings.retry_jitter = Some(percent);
         self
@@ -407,8 +407,8 @@ impl<B: Backend> ThrottleBuilder<B> {
         self
     }
 
-    /// Sets how many requests may wait at once for limits that [queue](crate::Limit::wait_up_to)
-    /// them; more are refused. Defaults to 10,000.
+    /// Sets how many requests may wait at one time for limits that
+    /// [queue](crate::Limit::wait_up_to) them; more are refused. Defaults to 10,000.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.settings.max_waiting = Some(requests);
         self

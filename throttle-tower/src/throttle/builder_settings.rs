@@ -23,7 +23,7 @@ pub(crate) struct BuilderSettings {
     pub(super) local_store: Option<LocalStore>,
     /// In percent.
     pub(super) retry_jitter: Option<u8>,
-    /// Most requests that wait in queues at once.
+    /// Most requests that wait in queues at one time.
     pub(super) max_waiting: Option<usize>,
     pub(super) dialect: Option<Dialect>,
     pub(super) hide_headers: Option<HideHeaders>,

@@ -8,11 +8,13 @@ use super::layer::ThrottleLayer;
 use super::shared::Shared;
 
 impl<B: Backend> ThrottleLayer<B> {
-    /// Returns the key that a request with this head has in a limit, in a call with the request's
-    /// tier and class that charges nothing. A request without a key that [shares one
-    /// budget](crate::OnMissing::Share) has the key of that budget. `None` if the limit or the
-    /// layer does not apply to the request, if the request has no key, or if no limit on a rate has
-    /// the name.
+    /// Returns the call of a request with this head in a limit: its key, tier, cost and class. A
+    /// request without a key that [shares one budget](crate::OnMissing::Share) has the key of that
+    /// budget. `None` if the limit or the layer does not apply to the request, if the request has
+    /// no key, or if no limit on a rate has the name.
+    ///
+    /// The call is a [peek](Call::peeking): a backend decides it with its cost, and charges nothing
+    /// for it. A call that charges one unit is `Call::from(key.clone())`, in the first tier.
     ///
     /// The head must have what the limits read, such as a peer address. A key by a future and the
     /// tier of a [plan](crate::plans()) are looked up.
@@ -122,8 +124,8 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// # Errors
     ///
-    /// If the store fails, if the key is banned, or if it shares the overflow bucket of a full
-    /// store.
+    /// If the store fails, if the key is banned, if an exception is set for it meanwhile, or if it
+    /// shares the overflow bucket of a full store. Some of its units may be used up then.
     ///
     /// # Cancel safety
     ///

@@ -115,8 +115,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// Returns a layer that enforces other limits on the same backend, with the settings of this
     /// layer: for a stack of layers with something between them, such as authentication.
     ///
-    /// Nothing observes the new layer. [`settlements`](Self::settlements) counts those of both. The
-    /// new layer does not follow if the limits or settings of this one are replaced.
+    /// Nothing observes the new layer. [`settlements`](Self::settlements) counts those of both.
+    /// Permits are counted for each layer by itself. If the limits or settings of this layer are
+    /// replaced, the new layer keeps its own.
     ///
     /// ```
     /// use throttle_tower::extract::Extension;
@@ -233,7 +234,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// use throttle_tower::{Constant, Gcra, InFlight, Rate, ThrottleLayer, all, limit};
     ///
     /// let per_second = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
-    /// let throttle = ThrottleLayer::new(all((per_second, limit("in-flight", InFlight::new(20)).by(Constant))))?;
+    /// let in_flight = limit("in-flight", InFlight::new(20)).by(Constant);
+    /// let throttle = ThrottleLayer::new(all((per_second, in_flight)))?;
     /// let info = throttle.info();
     /// let names: Vec<_> = info.limits().iter().map(|limit| limit.name.as_str()).collect();
     /// assert_eq!(names, ["all", "in-flight"]);
@@ -247,8 +249,8 @@ impl<B: Backend> ThrottleLayer<B> {
         self.current.with(|shared| shared.version.info().clone())
     }
 
-    /// Returns how many permits of a limit on [requests in flight](crate::InFlight) are taken now, of all keys
-    /// together; `None` if no limit has that name.
+    /// Returns how many permits of a limit on [requests in flight](crate::InFlight) are taken now,
+    /// by the requests of all keys together. `None` if no limit on requests in flight has the name.
     #[must_use]
     pub fn in_flight(&self, name: &str) -> Option<u64> {
         self.current.with(|shared| shared.permits.taken(name))

@@ -16,6 +16,8 @@ use crate::time::wall_micros;
 ///
 /// The layer inserts it into the extensions of each request that it admits, for handlers. Where
 /// several throttles are stacked, a handler finds the report of the innermost one.
+/// [`ThrottleLayer::peek`](crate::ThrottleLayer::peek) returns one for a request that is not
+/// decided.
 ///
 /// A refusal carries it in its extensions too, for outer layers, and with
 /// [`report_in_response`](crate::ThrottleBuilder::report_in_response) every response does. The
@@ -134,9 +136,9 @@ impl LimitReport {
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
 
-    /// Each limit and what it says about the request: of a [peek](crate::ThrottleLayer::peek) all
-    /// limits of the layer, those on rates first, of a request's report the limits on rates that
-    /// apply.
+    /// Each limit and what it says about the request. The report of a request has the limits on
+    /// rates that apply. The report of a [peek](crate::ThrottleLayer::peek) has all limits of the
+    /// layer: those on rates, then those on requests in flight.
     ///
     /// ```
     /// use throttle_tower::throttle_core::{Gcra, Limiter, Policy, Rate};
@@ -191,8 +193,7 @@ impl LimitReport {
         }
     }
 
-    /// Returns whether the layer admits the request: whether it need not
-    /// [wait](Self::retry_after).
+    /// Returns whether the layer admits the request now, without a [wait](Self::retry_after).
     #[must_use]
     pub fn is_admitted(&self) -> bool {
         self.retry_after() == Some(Duration::ZERO)
@@ -212,10 +213,10 @@ impl LimitReport {
         self.decided().retry_after().filter(|_| may_pass)
     }
 
-    /// Returns how long the layer would queue the request, of a
-    /// [peek](crate::ThrottleLayer::peek): the limits that refuse it
-    /// [wait](crate::Limit::wait_up_to) as long as it takes. `None` if it would be admitted or
-    /// refused without a wait, and of the report of a request, which has waited already.
+    /// Returns how long the layer would [queue](crate::Limit::wait_up_to) the request of a
+    /// [peek](crate::ThrottleLayer::peek) before it is admitted, if no other request is queued.
+    /// `None` if it would be admitted immediately or refused without a wait, and for the report of
+    /// a request, which has waited already.
     #[must_use]
     pub fn held_for(&self) -> Option<Duration> {
         self.announced().peek.as_ref()?.held_for

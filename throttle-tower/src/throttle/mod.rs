@@ -1,9 +1,10 @@
 //! The middleware that refuses: its layer, its service and its future; and in [`steps`] what
 //! happens to a request.
 //!
-//! What a user sets is in `builder` and `options`, what responses say about the policies in `announced`, and what
-//! clones of a layer share in `shared`. Where the limits are replaced, a request finds them through
-//! `current`. `status` looks at what is left, for clients that ask.
+//! What a user sets is in `builder` and `builder_settings`, what responses say about the policies
+//! in `announced`, and what clones of a layer share in `shared`. If the limits are replaced, a
+//! request finds the new ones through `current`. `peek` states what would happen to a request;
+//! `status` writes it for clients that ask what they have left. `corrections` changes single keys.
 
 // Before the others that add methods to the layer: docs list methods in the order of modules.
 mod layer;

@@ -6,10 +6,11 @@ use crate::headers::openapi::components;
 impl<B: Backend> ThrottleLayer<B> {
     /// Describes the layer's 429 for an OpenAPI document, 3.0 or later: a Components Object in
     /// JSON. It has the response `TooManyRequests`, the `headers` of the layer's
-    /// [dialect](crate::ThrottleBuilder::headers) and of its [hints](crate::ThrottleBuilder::sdk_hints), which other responses may
-    /// refer to, and the schema `QuotaExceeded` of the problem document. With a
-    /// [`response`](crate::ThrottleBuilder::response) of the program's own the schema is left out, and the response
-    /// has no `content`.
+    /// [dialect](crate::ThrottleBuilder::headers) and of its
+    /// [hints](crate::ThrottleBuilder::sdk_hints), which other responses may refer to, and the
+    /// schema `QuotaExceeded` of the problem document. With a
+    /// [`response`](crate::ThrottleBuilder::response) of the program's own the schema is left out,
+    /// and the response has no `content`.
     ///
     /// It does not describe what gRPC clients get, nor the 503 of limits on [requests in
     /// flight](crate::InFlight) and of failing stores.
@@ -25,7 +26,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// let document = json!({
     ///     "openapi": "3.1.0",
     ///     "info": { "title": "orders", "version": "1" },
-    ///     "paths": { "/orders": { "get": { "responses": { "200": { "description": "OK" }, "429": refused } } } },
+    ///     "paths": { "/orders": { "get": {
+    ///         "responses": { "200": { "description": "OK" }, "429": refused },
+    ///     } } },
     ///     "components": serde_json::from_str::<Value>(&throttle.openapi())?,
     /// });
     /// let headers = &document["components"]["responses"]["TooManyRequests"]["headers"];

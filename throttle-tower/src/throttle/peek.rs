@@ -20,11 +20,10 @@ impl<B: Backend> ThrottleLayer<B> {
     /// does [not apply](crate::ThrottleBuilder::when) to it.
     ///
     /// The report has [each limit](LimitReport::limits) of the layer. Its
-    /// [decision](LimitReport::decision) is the one that the request would get from the limits on
-    /// rates, if no other request came between, except that what is left is what there is without
-    /// the charge. [`is_admitted`](LimitReport::is_admitted) also counts requests in flight and
-    /// missing keys, and [`held_for`](LimitReport::held_for) says how long the request would be
-    /// queued.
+    /// [decision](LimitReport::decision) is the one that the limits on rates would give the request
+    /// now. What it says is left is what is left without the charge.
+    /// [`is_admitted`](LimitReport::is_admitted) also counts requests in flight and missing keys,
+    /// and [`held_for`](LimitReport::held_for) says how long the request would be queued.
     ///
     /// ```
     /// use http::Request;
@@ -48,18 +47,19 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # }
     /// ```
     ///
-    /// Keys, costs and classes are found as for a request, and lookups run, also where the request
-    /// would be refused without them. Observers do not see a peek. Requests that are queued already
-    /// would be admitted before this one, which the report does not count.
+    /// Keys, costs and classes are found as for a request. Lookups run even if the request would be
+    /// refused without them. Observers do not see a peek. The report does not count the requests
+    /// that are queued already, which would be admitted before this one.
     ///
     /// # What it costs
     ///
-    /// One question to the backend, as a decision does.
+    /// One call to the backend, as a decision does.
     ///
     /// # Errors
     ///
-    /// If the store fails and a limit is [closed](crate::OnError::Closed) then: as the request
-    /// would. Limits that are local or open answer.
+    /// If the store fails and a limit that applies is [closed](crate::OnError::Closed): the layer
+    /// would answer such a request with 503. If all of them are local or open, the report states
+    /// what this process would decide.
     ///
     /// # Cancel safety
     ///
@@ -84,7 +84,7 @@ impl<B: Backend> Shared<B> {
         report.map(Some).map_err(|failed| failed.error)
     }
 
-    /// The call of a request in the limit on a rate at a place. `None` if it does not apply or
+    /// The call of a request in the limit on a rate at an index. `None` if it does not apply or
     /// there is no key.
     pub(super) async fn call_of(&self, place: usize, parts: &Parts) -> Option<Call> {
         let (mut asked, _) = find(self, Scope::Only(place), parts).await;
@@ -92,7 +92,7 @@ impl<B: Backend> Shared<B> {
     }
 }
 
-/// Which limits are looked at.
+/// Which limits are peeked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Those that apply to the request.

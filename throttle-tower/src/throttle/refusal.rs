@@ -65,7 +65,8 @@ pub struct Refusal<'a> {
 /// ```
 /// use throttle_tower::{Constant, InFlight, Reason, ThrottleLayer, limit};
 ///
-/// let throttle = ThrottleLayer::builder(limit("in-flight", InFlight::new(20)).by(Constant)).response(|refusal| {
+/// let limits = limit("in-flight", InFlight::new(20)).by(Constant);
+/// let throttle = ThrottleLayer::builder(limits).response(|refusal| {
 ///     let mut response = refusal.default_response();
 ///     if let Reason::NoPermit(limits) = refusal.reason {
 ///         assert_eq!(limits[0].as_str(), "in-flight");
@@ -320,7 +321,9 @@ impl Refusal<'_> {
     /// let limits = limit("per-key", LeakyMeter::new(Rate::per_hour(1)))
     ///     .by(Constant)
     ///     .unit("tokens");
-    /// let throttle = ThrottleLayer::builder(limits).response(|refusal| refusal.openai_response()).build()?;
+    /// let throttle = ThrottleLayer::builder(limits)
+    ///     .response(|refusal| refusal.openai_response())
+    ///     .build()?;
     /// let service = throttle.layer(service_fn(async |_: Request<()>| {
     ///     Ok::<_, std::convert::Infallible>(Response::new(
     ///         http_body_util::Full::<bytes::Bytes>::default(),

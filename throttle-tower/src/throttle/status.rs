@@ -43,7 +43,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// let app: Router = Router::new()
     ///     .route("/", get(async || "hello"))
     ///     .layer(throttle.clone())
-    ///     .route("/rate_limit", throttle.status()); // behind the layer, so that the layer does not charge it
+    ///     // After the layer, so that the layer does not charge it.
+    ///     .route("/rate_limit", throttle.status());
     /// let request = Request::get("/rate_limit")
     ///     .header("x-api-key", "ada")
     ///     .body(String::new())?;
@@ -56,8 +57,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # }
     /// ```
     ///
-    /// The response has the headers of the layer's [dialect](crate::ThrottleBuilder::headers), and a JSON object
-    /// whose `limits` has one object for each limit:
+    /// The response has the headers of the layer's [dialect](crate::ThrottleBuilder::headers), and
+    /// a JSON object whose `limits` has one object for each limit:
     ///
     /// | field | value |
     /// |---|---|
@@ -76,28 +77,30 @@ impl<B: Backend> ThrottleLayer<B> {
     /// versions.
     ///
     /// The keys are those of the request for the status, so it must come through the layers that
-    /// the keys need, such as authentication, and a caller is shown its own budgets only, and those
-    /// that all share, as by [`Constant`](crate::Constant). All limits for which the request has a
-    /// key are listed, whatever [`when`](crate::ThrottleBuilder::when), the limit's own or a rule file's `match`
-    /// says: a client asks here about other routes, too. A limit without a key is left out. So is
-    /// an [audited](crate::Limit::audit) one that is not announced, a limit by
-    /// [`Route`](crate::Route), whose key would be this route, and one that is
+    /// the keys need, such as authentication. A caller sees its own budgets, and those that all
+    /// share, as by [`Constant`](crate::Constant). All limits for which the request has a key are
+    /// listed, because a client asks here about other routes, too: the layer's
+    /// [`when`](crate::ThrottleBuilder::when), a limit's own [`when`](crate::Limit::when) and the
+    /// `match` of a rule file are not read. A limit without a key is left out. So is an
+    /// [audited](crate::Limit::audit) limit that is not announced, a limit by
+    /// [`Route`](crate::Route), whose key would be this route, and a limit that is
     /// [open](crate::OnError::Open) because the store has failed.
     ///
     /// # What it costs
     ///
-    /// One question to the backend, within its deadline and behind its breaker, in the same queues
-    /// as decisions; and a lookup where a tier is not cached. Observers and hooks do not see it. It
-    /// admits every caller, like any route: to bound how often a caller asks, give the route a
-    /// limit of its own, with [`with_limits`](Self::with_limits).
+    /// One call to the backend, which counts as a decision for the backend's deadline, breaker and
+    /// queues, and a lookup if a tier is not cached. Observers and hooks do not see it. The route
+    /// admits every caller: to bound how often a caller asks, give it a limit of its own, with
+    /// [`with_limits`](Self::with_limits).
     ///
     /// ```
     /// # use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
-    /// # let throttle = ThrottleLayer::new(limit("per-ip", Gcra::new(Rate::per_second(1))).by(ClientIp::peer()))?;
-    /// let looks = limit("looks", Gcra::new(Rate::per_second(1)).burst(10)).by(ClientIp::peer());
-    /// let looks = throttle.with_limits(looks)?;
+    /// # let per_ip = limit("per-ip", Gcra::new(Rate::per_second(1))).by(ClientIp::peer());
+    /// # let throttle = ThrottleLayer::new(per_ip)?;
+    /// let status = limit("status", Gcra::new(Rate::per_second(1)).burst(10)).by(ClientIp::peer());
+    /// let status = throttle.with_limits(status)?;
     /// # let app: axum::Router =
-    /// axum::Router::new().route("/rate_limit", throttle.status().layer(looks));
+    /// axum::Router::new().route("/rate_limit", throttle.status().layer(status));
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     ///
