@@ -24,12 +24,12 @@ use throttle_core::BackendErrorKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {
-    /// A store that can fail has answered a decision after so long, or has failed. A store in
-    /// memory does not report it.
+    /// A store that can fail has decided a request, or has failed to. A store in memory does not
+    /// report it.
     Answered {
-        /// Since the store was called.
+        /// The time since the store was called.
         after: Duration,
-        /// Why there is no decision.
+        /// Why there is no decision. `None` if there is one.
         failed: Option<BackendErrorKind>,
     },
     /// A request has joined the queue of a limit with

@@ -10,8 +10,22 @@ use crate::limit::{Applied, Keying, OnMissing, PermitLimit, WarnAt};
 /// What a layer enforces, for its [observers](crate::Observer): one for each version of its limits.
 /// Clones are the same version.
 ///
-/// It keeps neither the layer nor its store alive. See [`Observer`](crate::Observer) for an
-/// example.
+/// It keeps neither the layer nor its store alive.
+/// [`ThrottleLayer::info`](crate::ThrottleLayer::info) returns it, too. See
+/// [`Observer`](crate::Observer) for an observer that reads it.
+///
+/// ```
+/// use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+///
+/// let all = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
+/// let throttle = ThrottleLayer::new(all)?;
+/// let info = throttle.info();
+/// assert!(info.is_in_use() && !info.can_fail());
+/// assert_eq!(info.keys_held(), Some(0));
+/// drop(throttle);
+/// assert!(!info.is_in_use());
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
 #[derive(Clone)]
 pub struct LayerInfo {
     limits: Arc<[LimitInfo]>,
@@ -20,8 +34,8 @@ pub struct LayerInfo {
 }
 
 impl LayerInfo {
-    /// Returns the limits: those on a rate in the order given, then those on requests in flight. The
-    /// index of a limit in this list is its index in statuses and activities.
+    /// Returns the limits: those on a rate in the order given, then those on requests in flight.
+    /// The index of a limit in this list is its index in statuses and activities.
     #[must_use]
     pub fn limits(&self) -> &[LimitInfo] {
         &self.limits
@@ -124,7 +138,21 @@ impl Default for LayerVersion {
     }
 }
 
-/// One limit of a layer.
+/// One limit of a layer: what the program has set, for observers. Either `policy` or `permits` is
+/// set.
+///
+/// ```
+/// use throttle_tower::{ClientIp, Gcra, InFlight, Rate, ThrottleLayer, all, limit};
+///
+/// let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()).warn_at(0.8);
+/// let in_flight = limit("in-flight", InFlight::new(20)).by(ClientIp::peer());
+/// let info = ThrottleLayer::new(all((per_ip, in_flight)))?.info();
+/// let [per_ip, in_flight] = info.limits() else { panic!("there are two") };
+/// assert_eq!(per_ip.policy.as_ref().map(|policy| policy.algorithm().capacity()), Some(10));
+/// assert_eq!(per_ip.warn_at_millionths, Some(800_000));
+/// assert_eq!(in_flight.permits, Some(20));
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LimitInfo {
@@ -134,8 +162,8 @@ pub struct LimitInfo {
     pub policy: Option<Policy>,
     /// The most permits of a limit on [requests in flight](crate::InFlight), of one key.
     pub permits: Option<u64>,
-    /// The [classes](crate::Limit::priority), the highest first, with the units or permits that each
-    /// leaves free. Empty without classes.
+    /// The [classes](crate::Limit::priority), the highest first, with the units or permits that
+    /// each leaves free. Empty without classes.
     pub classes: Box<[(String, u64)]>,
     /// From which part of the capacity on an admitted request is near the limit's end, in
     /// millionths, as [`warn_at`](crate::Limit::warn_at) says. `None` if it says nothing.

@@ -8,12 +8,19 @@ use super::layer_info::{LayerInfo, LimitInfo};
 /// and [`LimitReport::limits`](crate::LimitReport::limits).
 ///
 /// ```
-/// use throttle_tower::{LimitState, LimitStatus};
+/// use throttle_tower::throttle_core::{FixedWindow, Limiter, Policy, Rate};
+/// use throttle_tower::{LimitReport, LimitState, LimitStatus};
 ///
 /// fn used_up(limit: &LimitStatus<'_>) -> bool {
 ///     matches!(limit.state, LimitState::Units { status, .. } if status.remaining() == 0)
 /// }
-/// # let _ = used_up;
+///
+/// let logins = Limiter::in_memory(Policy::new("login", FixedWindow::new(Rate::per_day(6)))?)?;
+/// let report = LimitReport::of(logins.set(), logins.check("ada", 2));
+/// assert!(!report.limits().any(|limit| used_up(&limit)));
+/// let report = LimitReport::of(logins.set(), logins.check("ada", 4));
+/// assert!(report.limits().any(|limit| used_up(&limit)));
+/// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -45,7 +52,8 @@ pub enum LimitState<'a> {
         status: &'a Status,
         /// The units that an unused key of the request's tier has.
         capacity: u64,
-        /// The units that the request costs. In the report of a request: those that it was charged.
+        /// The units that the request costs. In the report of a request, the units that were
+        /// charged.
         cost: u64,
         /// The units that the request's class leaves free.
         reserve: u64,

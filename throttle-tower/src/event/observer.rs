@@ -14,10 +14,10 @@ use super::outcome::Event;
 ///
 /// # Indices
 ///
-/// The limits of a version of a layer have indices, which are those in [`LayerInfo::limits`]. If the
-/// limits are replaced, their indices may change, and requests under way report by the
-/// former ones. An observer that counts by index therefore returns another observer from
-/// [`built`](Self::built). One that counts by name need not.
+/// Each version of a layer's limits has indices, which are those in [`LayerInfo::limits`]. If the
+/// limits are replaced, their indices may change, and requests under way report by the former ones.
+/// So an observer that counts by index returns another observer from [`built`](Self::built). An
+/// observer that counts by name need not.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -77,11 +77,11 @@ use super::outcome::Event;
 /// # }
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// Called when a layer is built that this observer was given to, and when its limits are
-    /// [replaced](crate::ThrottleLayer::replace) (`former` is the version before then). It is
-    /// called once nothing else can fail, and before the first request meets the limits.
+    /// Called when a layer of this observer is built, and when the layer's limits are
+    /// [replaced](crate::ThrottleLayer::replace). Then `former` is the version that is replaced.
+    /// The call comes when nothing else can fail, and before the first request meets the limits.
     ///
-    /// Returns what observes these limits. Defaults to `None`: this observer does.
+    /// Returns the observer of these limits, or `None` if it is this one. Defaults to `None`.
     fn built(&self, layer: &LayerInfo, former: Option<&LayerInfo>) -> Option<Arc<dyn Observer>> {
         let _ = (layer, former);
         None

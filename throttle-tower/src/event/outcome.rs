@@ -48,8 +48,9 @@ pub struct Event<'a> {
     /// Whether the request was passed on or refused, and why.
     pub outcome: Outcome<'a>,
     /// The decision, if there was one: by the store or, when the store failed, by this process or
-    /// by open limits. [`Decision::decided_by`] states which. Its statuses are those of the limits
-    /// that were asked, in a layer of many limits not of all: [`limits`](Self::limits) names them.
+    /// by open limits. [`Decision::decided_by`] states which. A layer of many limits may decide a
+    /// request by a part of them, and the statuses are those of that part:
+    /// [`limits`](Self::limits) names them.
     pub decision: Option<&'a Decision>,
     /// The request's head. The client wrote it, so do not log it raw.
     pub parts: &'a Parts,
@@ -131,9 +132,9 @@ impl Outcome<'_> {
 }
 
 impl<'a> Event<'a> {
-    /// The limits on a rate that apply to the request, in their order. There are none if nothing was
-    /// decided, for example because a required key was missing or permits ran out. See [`Observer`]
-    /// for an example.
+    /// The limits on a rate that apply to the request, in their order. There are none if nothing
+    /// was decided, for example because a required key was missing or permits ran out. See
+    /// [`Observer`] for an example.
     ///
     /// [`Observer`]: crate::Observer
     pub fn limits(&self) -> impl Iterator<Item = LimitStatus<'a>> + use<'a> {
