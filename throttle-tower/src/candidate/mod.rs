@@ -32,10 +32,10 @@
 //! * It is asked about no request that is dropped before the live layer has decided, nor about one
 //!   to which the live layer [does not apply](crate::ThrottleBuilder::when). A request that the
 //!   live layer [holds](crate::Limit::wait_up_to) counts from the end of its wait.
-//! * In memory it decides at once. If it has to wait, for a store, for a key or plan that is looked
-//!   up, or for room ([`wait_up_to`](crate::Limit::wait_up_to)), it does so in the background, on
-//!   the tokio runtime. The [settlements](crate::ThrottleLayer::settlements) of the candidate's
-//!   layer count these decisions. As many may be under way as its
+//! * In memory it decides immediately. If it has to wait, for a store, for a key or plan that is
+//!   looked up, or for room ([`wait_up_to`](crate::Limit::wait_up_to)), it does so in the
+//!   background, on the tokio runtime. The [settlements](crate::ThrottleLayer::settlements) of the
+//!   candidate's layer count these decisions. As many may be under way as its
 //!   [`max_waiting`](crate::ThrottleBuilder::max_waiting) says.
 //! * It decides nothing while its store fails: its [`OnError`](crate::OnError) is not used.
 //! * A request without a key that the candidate [requires](crate::OnMissing::Reject) is one that it
@@ -43,8 +43,8 @@
 //! * Its observers, hooks and warnings work as those of any layer. It has no headers, and no
 //!   request carries its report.
 //!
-//! A candidate with a limit on [requests in flight](crate::InFlight), or with what depends on the response
-//! ([refunds](crate::Limit::refund_if), [`settled_later`](crate::Limit::settled_later),
+//! A candidate with a limit on [requests in flight](crate::InFlight), or with what depends on the
+//! response ([refunds](crate::Limit::refund_if), [`settled_later`](crate::Limit::settled_later),
 //! [`strike_if`](crate::Limit::strike_if)), does not build, because no request passes through it.
 //! Where a reload brings such a limit, nothing is decided until another reload removes it.
 

@@ -75,8 +75,8 @@ impl<C: Backend> Candidate<C> {
     ///
     /// # Errors
     ///
-    /// If a limit of the layer acts on requests that pass through it: a
-    /// limits on [requests in flight](crate::InFlight), refunds, `strike_if` and `settled_later`.
+    /// If a limit of the layer acts on requests that pass through it: a limit on [requests in
+    /// flight](crate::InFlight), or one with refunds, `strike_if` or `settled_later`.
     pub fn of(name: impl Into<String>, layer: ThrottleLayer<C>) -> Result<Self, ConfigError> {
         let info = layer.current.with(|shared| shared.version.info().clone());
         let mut limits = info.limits().iter();

@@ -2,7 +2,7 @@
 //! Each is a feature, and a value that the program hands to the layers that it observes.
 //!
 //! An observer changes no decision, calls no store, and holds no lock that a request waits for.
-//! Without one, a request pays for a single look at an empty list. What a layer reports is in
+//! Without one, a request tests once that a list is empty. What a layer reports is in
 //! [`event`](crate::event). This folder names no layer.
 
 #[cfg(feature = "dashboard")]

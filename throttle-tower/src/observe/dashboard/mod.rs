@@ -95,7 +95,7 @@ use rendered::{FlipsOf, Rendered};
 /// | `decided_by.changes` | the last 20 times that this changed from one second to another, newest first: `seconds_ago`, `from` (null at first), `to` and `why`, the [label](throttle_core::BackendErrorKind::label) of the store's error or null |
 /// | `rules_changes` | the last 20 times that limits were replaced, for example by [rules](crate::rules), newest first, in seconds ago |
 /// | `store` | `answers`, `failures` and `slowest_ms`: decisions of the last two minutes that had to be waited for |
-/// | `permits` | of each limit on [requests in flight](crate::InFlight): `name`, `taken` now, `most_taken` at once and requests `refused` in the last two minutes |
+/// | `permits` | of each limit on [requests in flight](crate::InFlight): `name`, `taken` now, `most_taken` at one time and requests `refused` in the last two minutes |
 /// | `keys_held` | keys that the stores of the layers hold in this process, or null if they are elsewhere. A store that two layers share counts twice |
 /// | `offenders` | the ten keys that were [refused most](crate::Offenders): `policy`, `key` (the same digest as above), `refused`, and `shown`, their text or null |
 /// | `candidates` | of each [candidate](Self::candidate) of the page: `name`, and requests by what it would have done: `both_admit`, `both_refuse`, `would_refuse`, `would_admit`, `not_decided` |
@@ -166,7 +166,10 @@ impl Page {
     /// let offenders = Offenders::new().showing(|_, key| Some(format!("{key:?}")));
     /// let page = Page::new().offenders(&offenders);
     /// let limits = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
-    /// let throttle = ThrottleLayer::builder(limits).observe(page.clone()).observe(offenders).build()?;
+    /// let throttle = ThrottleLayer::builder(limits)
+    ///     .observe(page.clone())
+    ///     .observe(offenders)
+    ///     .build()?;
     /// # let _ = throttle;
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```

@@ -61,7 +61,7 @@
 //! | `throttle_shape_refusals_total` | counter | `told` (`wait`, `reset`, `nothing`) | calls that the upstream refused, as far as it is [obeyed](crate::ShapeLayer::obey_upstream), by what it stated | `nothing`: the pace is above the upstream's limit |
 //! | `throttle_shape_paused_keys` | gauge, keys | | keys that are paused. A pause that has ended counts until the key's next call or response, or for about a minute; without any call, longer | any for long |
 //! | `throttle_shape_waiting_calls` | gauge, calls | | calls that wait now | near `max_waiting` |
-//! | `throttle_shape_wait_seconds` | histogram, seconds | | how long calls waited, of those that had to | near the `max_wait` of the leaky bucket |
+//! | `throttle_shape_wait_seconds` | histogram, seconds | | how long calls waited, of those that had to | near the [`max_wait`](crate::Pace::max_wait) of the pace |
 //!
 //! What a Redis backend reports is listed in the docs of `throttle-redis`.
 

@@ -17,8 +17,8 @@ use tracker::Tracker;
 pub use offender::Offender;
 
 /// Counts which keys are refused most. Hand it over with
-/// [`observe`](crate::ThrottleBuilder::observe). Clones are the same list, and the layers that share
-/// one count together.
+/// [`observe`](crate::ThrottleBuilder::observe). Clones are the same list, and the layers that
+/// share one count together.
 ///
 /// The list shows keys as digests under a secret of its own: the same key has the same digest until
 /// the process ends, and another one in every other list and process. To show keys as text, use

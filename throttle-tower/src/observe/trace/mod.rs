@@ -75,7 +75,7 @@ use tracer::Tracer;
 pub struct Traces;
 
 impl Traces {
-    /// Logs what the layers do that it is handed to.
+    /// Logs what its layers do.
     #[must_use]
     pub const fn new() -> Self {
         Self
