@@ -58,8 +58,8 @@
 //! # Breakers
 //!
 //! There is one breaker; on a cluster there is one for each server, and one for finding them. The
-//! gauges of backends with the same name add up. A backend that is dropped takes its breakers out of
-//! the gauges, and so does a server that leaves a cluster.
+//! gauges of backends with the same name add up. A backend that is dropped takes its breakers out
+//! of the gauges, and so does a server that leaves a cluster.
 //!
 //! # When the recorder is installed
 //!

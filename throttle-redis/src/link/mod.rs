@@ -1,8 +1,8 @@
 //! The link to one server: a connection, which is watched, reopened when it breaks, and not used
 //! while the server is down.
 //!
-//! `permission` says whether the server may be asked, `in_use` which connection to use, `send` waits
-//! for room and sends, and `learn` notes what an answer, or none, says about the server.
+//! `permission` says whether the server may be asked, `in_use` which connection to use, `send`
+//! waits for room and sends, and `learn` notes what an answer, or none, says about the server.
 //! `reconnect` mends the link.
 
 pub(crate) mod call_error;

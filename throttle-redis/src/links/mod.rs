@@ -104,8 +104,8 @@ impl Links {
     }
 
     /// Whether every server decides, as far as is known. A half-open breaker counts as healthy,
-    /// because it waits for a decision: if it counted as unhealthy, a process that receives requests
-    /// only while it is healthy would wait for ever.
+    /// because it waits for a decision: if it counted as unhealthy, a process that receives
+    /// requests only while it is healthy would wait for ever.
     pub(crate) fn is_healthy(&self) -> bool {
         let servers = self.servers.as_ref();
         self.entry.is_healthy() && servers.is_none_or(|servers| servers.are_healthy())

@@ -102,8 +102,8 @@ impl Servers {
         }
     }
 
-    /// Asks one of the healthy servers which of them has which slots. If none is healthy, or it does
-    /// not answer, those that the connector names are asked.
+    /// Asks one of the healthy servers which of them has which slots. If none is healthy, or it
+    /// does not answer, those that the connector names are asked.
     pub(super) async fn ask(self: &Arc<Self>) -> Result<(), Fault> {
         let healthy: Vec<(Address, Arc<Link>)> = {
             let table = self.table.read();
@@ -123,8 +123,8 @@ impl Servers {
         self.enter().await
     }
 
-    /// Asks the servers that the connector names, all at the same time: one that hangs does not keep
-    /// the others waiting.
+    /// Asks the servers that the connector names, all at the same time: one that hangs does not
+    /// keep the others waiting.
     async fn enter(self: &Arc<Self>) -> Result<(), Fault> {
         let within = self.settings.deadlines.connect;
         let mut asking = JoinSet::new();

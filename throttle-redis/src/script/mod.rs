@@ -26,9 +26,9 @@ use crate::link::script::Script;
 /// milliseconds that a key outlives its reset; for each policy a header, which names the parameters
 /// to decide by; and for each request and policy a cost, or nothing where the policy does not
 /// apply. If some request has a reserve, an `r` stands before the costs, and behind those of each
-/// request its reserves; then a negative cost is not charged. The reply is the time, and for each request a flag and the values it was
-/// decided on, each behind its length: `A` admitted and charged, `D` refused, `W` not decided
-/// because a value makes no sense.
+/// request its reserves; then a negative cost is not charged. The reply is the time, and for each
+/// request a flag and the values it was decided on, each behind its length: `A` admitted and
+/// charged, `D` refused, `W` not decided because a value makes no sense.
 ///
 /// Of `settle`: as keys one for each item; time, milliseconds and headers as before; for each item
 /// the policy counted from one, the mark's two numbers, what was taken and what it shall have been.

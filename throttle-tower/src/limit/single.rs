@@ -392,10 +392,10 @@ impl Limit {
     /// to not queueing.
     ///
     /// * **Fair.** The queued requests of a key are admitted in the order in which they arrived. A
-    ///   later request queues behind them or is refused. In a layer with an [`any`](crate::any) a
-    ///   later request is decided at once, because another member may have room, and it queues only
-    ///   if it is refused. If two limits delay a request, it waits in one queue after the other.
-    ///   The order holds within a process; over a store, processes compete.
+    ///   later request queues after them or is refused. In a layer with an [`any`](crate::any) a
+    ///   later request is decided immediately, because another member may have room, and it queues
+    ///   only if it is refused. If two limits delay a request, it waits in one queue after the
+    ///   other. The order holds within a process; over a store, processes compete.
     /// * **On time.** A queued request is decided as of the instant at which there was room for it,
     ///   even if its timer wakes late. So a queue that is never empty admits exactly the rate of
     ///   its limit. If the process was stalled, requests that became due in the last 50 ms are
@@ -408,23 +408,24 @@ impl Limit {
     ///   the store receives it, late by a timer step and a round trip. To make up for this delay,
     ///   give the limit a burst of as many units as its rate admits in about 10 ms.
     /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at
-    ///   most 10,000 ([`max_waiting`](crate::ThrottleBuilder::max_waiting)). Otherwise it is
-    ///   refused at once, with a `Retry-After` that includes the requests before it. Whether its
-    ///   turn comes in time is a forecast. In memory the forecast is exact for limits with fixed
-    ///   windows, and
-    ///   for limits whose units return evenly over time, such as [`Gcra`](throttle_core::Gcra),
-    ///   with one exception: if a request outside the queue takes the units first, for example
-    ///   through another layer on the same backend, the turn comes later than forecast. For sliding
-    ///   windows and logs, and over a store, the forecast is an estimate.
+    ///   most 10,000 ([`max_waiting`](crate::ThrottleBuilder::max_waiting)). If not, it is refused
+    ///   immediately, with a `Retry-After` that includes the requests before it. Whether its turn
+    ///   comes in time is a forecast. In memory the forecast is exact for limits with fixed
+    ///   windows, and for limits whose units return evenly over time, such as
+    ///   [`Gcra`](throttle_core::Gcra), with one exception: if a request outside the queue takes
+    ///   the units first, for example through another layer on the same backend, the turn comes
+    ///   later than forecast. For sliding windows and logs, and over a store, the forecast is an
+    ///   estimate.
     /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it
-    ///   gives its place to the next.
+    ///   gives its position to the next.
     /// * **Not blocked by a request that is not polled**, for example one of `StreamExt::buffered`
     ///   while the stream is not polled, the loser of a `select!` that is kept, or a request of a
     ///   runtime that is not driven. 5 ms after its turn (over a store, 25 ms after a question that
     ///   it does not end) the next request takes the turn. Once it is polled again, it has the next
     ///   turn within its own `longest`; after that it is refused if others wait.
     /// * If several limits of an `all` refuse, the request queues only if all of them have a
-    ///   `wait_up_to`. A queued request holds no [permits](crate::InFlight). The tokio runtime must have its timers enabled.
+    ///   `wait_up_to`. A queued request holds no [permits](crate::InFlight). The tokio runtime must
+    ///   have its timers enabled.
     ///
     /// ```
     /// use std::time::Duration;

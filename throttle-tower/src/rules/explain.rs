@@ -57,7 +57,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If the store fails and a limit is closed then. Otherwise the explanation is what this process
+    /// If the store fails and a limit is closed then. Else the explanation is what this process
     /// would decide, and a limit that is open does not apply.
     ///
     /// # Cancel safety

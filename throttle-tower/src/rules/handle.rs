@@ -90,10 +90,10 @@ impl Handle {
     ///
     /// It blocks; asynchronous code calls it in `tokio::task::spawn_blocking`.
     ///
-    /// The layer, its clones and its services have the new rules from one instant on. A request is decided by the
-    /// rules that it began with, also if it waits for its turn meanwhile, and its charges are
-    /// settled by them. Requests that come later do not queue behind those that wait by the former
-    /// rules.
+    /// The layer, its clones and its services have the new rules from one instant on. A request is
+    /// decided by the rules that it began with, also if it waits for its turn meanwhile, and its
+    /// charges are settled by them. Requests that come later do not queue after those that wait by
+    /// the former rules.
     ///
     /// What was used of a limit stays used as long as its name and its key stay. So do permits of
     /// requests in flight. [`Change::unused`] names the limits for which it does not. Where a limit

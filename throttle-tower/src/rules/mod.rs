@@ -271,8 +271,8 @@
 //!
 //! `when` at the top of the file, before the first section, is for the whole layer: a registered
 //! condition, or what else [a limit's `when`](#limits) may be. Requests for which it does not hold
-//! [pass untouched](ThrottleBuilder::when), for example `when = { not = "internal" }`. A `when` that
-//! the [program sets](Rules::layer_with) goes before the file's.
+//! [pass untouched](ThrottleBuilder::when), for example `when = { not = "internal" }`. A `when`
+//! that the [program sets](Rules::layer_with) goes before the file's.
 
 #[cfg(feature = "admin")]
 mod admin;

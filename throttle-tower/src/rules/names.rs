@@ -48,8 +48,8 @@ pub(super) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     }
 }
 
-/// The edit distance, in which two swapped neighbours are one edit. It is not computed of names that
-/// are of unlike lengths: a letter has at most four bytes.
+/// The edit distance, in which two swapped neighbours are one edit. It is not computed of names
+/// that are of unlike lengths: a letter has at most four bytes.
 pub(super) fn edits(one: &str, other: &str) -> usize {
     match one.len().abs_diff(other.len()) {
         far if far > 4 * MOST_EDITS => far,

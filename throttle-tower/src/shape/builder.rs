@@ -169,9 +169,9 @@ impl ShaperBuilder {
     }
 
     /// What happens when the store fails. [`OnError::local`] continues at a share of the pace.
-    /// [`OnError::Closed`] fails the call. [`OnError::Open`] sends it immediately, at no pace, if the
-    /// store is broken; while the store is [busy](throttle_core::BackendErrorKind::is_busy), this
-    /// process keeps the whole pace by itself. There is no default: a backend that can fail
+    /// [`OnError::Closed`] fails the call. [`OnError::Open`] sends it immediately, at no pace, if
+    /// the store is broken; while the store is [busy](throttle_core::BackendErrorKind::is_busy),
+    /// this process keeps the whole pace by itself. There is no default: a backend that can fail
     /// requires a choice.
     ///
     /// When a store fails or returns, some processes may use it while others use their shares. For
@@ -182,8 +182,8 @@ impl ShaperBuilder {
     }
 
     /// Sets how many calls may wait at one time, of all keys together. Further calls are refused. A
-    /// waiting call takes less than 600 bytes, the request and the inner service not counted (700 in a
-    /// layer that obeys the upstream). Defaults to 100,000.
+    /// waiting call takes less than 600 bytes, the request and the inner service not counted (700
+    /// in a layer that obeys the upstream). Defaults to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self

@@ -55,8 +55,8 @@ impl<Req, Res> ShapeLayer<Req, Res> {
     ///   its reserve still finds room after it, and else fails immediately with
     ///   [`Bound::Class`](super::Bound::Class). So the calls of a lower class do not fill the
     ///   queue, and as many requests as the reserve can pass a call before its longest wait is
-    ///   over. Where no call waits, calls of each class leave immediately, and one class alone uses the
-    ///   whole rate. A call that [costs](Self::cost) so much that its reserve never finds room
+    ///   over. Where no call waits, calls of each class leave immediately, and one class alone uses
+    ///   the whole rate. A call that [costs](Self::cost) so much that its reserve never finds room
     ///   fails always.
     /// * **Waiting has a bound, a turn is not promised.** While higher classes use the whole rate,
     ///   a lower call waits until its longest wait or its [deadline](Self::deadline) is over, at
@@ -64,8 +64,8 @@ impl<Req, Res> ShapeLayer<Req, Res> {
     ///   stated on arrival counts the calls of its class and of higher ones; it is true if no
     ///   higher one follows.
     /// * **Choose the class in the program**, never by a header that clients write. A name that is
-    ///   not among the classes is in the lowest one. The function is called for each call that costs
-    ///   something.
+    ///   not among the classes is in the lowest one. The function is called for each call that
+    ///   costs something.
     /// * Calls of the [`shaper`](Self::shaper) itself are in the highest class.
     /// * [`max_waiting`](super::ShaperBuilder::max_waiting) counts the calls of all classes.
     /// * Over a store, a call does not pass those of another cost that the store has granted turns

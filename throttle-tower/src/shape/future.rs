@@ -16,9 +16,9 @@ pin_project! {
     /// # Cancel safety
     ///
     /// It may be dropped at any time. While it waits it holds nothing but its position among the
-    /// calls that wait, and the next one has that immediately. A turn that the store has granted, and that no
-    /// call takes, is given back. After the wait the inner service has been called, and dropping
-    /// this future drops that service's future.
+    /// calls that wait, and the next one has that immediately. A turn that the store has granted,
+    /// and that no call takes, is given back. After the wait the inner service has been called, and
+    /// dropping this future drops that service's future.
     ///
     /// A future that is kept and not polled does not hold up later calls: they get its turns.
     ///

@@ -56,16 +56,16 @@ use crate::time::FAR;
 ///   `ConcurrencyLimit`) stays reserved while the call waits, so put such layers outside of this
 ///   one.
 /// * **Giving up.** A call that waits holds nothing but its position. If it is dropped, by a
-///   `tower::timeout` outside of this layer for example, the next call has that position immediately,
-///   and the upstream gets its whole rate. A future that is kept and not polled is passed over when its
-///   turn comes, and has its position again when it is polled.
+///   `tower::timeout` outside of this layer for example, the next call has that position
+///   immediately, and the upstream gets its whole rate. A future that is kept and not polled is
+///   passed over when its turn comes, and has its position again when it is polled.
 /// * **Deadlines.** With a [deadline](Self::deadline), a call that could not leave in time is
 ///   refused immediately, as far as that is known, and at the latest when its time has passed.
 /// * **Several paces.** A pace may count [other units](crate::shape::ShaperBuilder::by_unit) than
 ///   requests, such as tokens: a call waits for its turn by all that it uses, and takes all or
 ///   none.
-/// * **Memory.** A waiting call takes less than 600 bytes, the request and the inner service not counted
-///   (700 if it [obeys the upstream](Self::obey_upstream)), and up to
+/// * **Memory.** A waiting call takes less than 600 bytes, the request and the inner service not
+///   counted (700 if it [obeys the upstream](Self::obey_upstream)), and up to
 ///   [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. While calls of a key wait, the
 ///   key has one small task, in the runtime of one of them.
 ///
@@ -319,8 +319,8 @@ impl<Req, Res> ShapeLayer<Req, Res> {
 
     /// Sets a deadline for each call: the longest time until the call's last unit is due. A call
     /// leaves as a whole when its first unit is due, and each further unit is due one emission
-    /// interval later. A call that would miss its deadline is refused immediately. A deadline has an
-    /// effect only if it is shorter than the pace's longest wait; over a store a call then takes
+    /// interval later. A call that would miss its deadline is refused immediately. A deadline has
+    /// an effect only if it is shorter than the pace's longest wait; over a store a call then takes
     /// two round trips. Defaults to no deadline.
     pub fn deadline(
         self,
@@ -331,8 +331,8 @@ impl<Req, Res> ShapeLayer<Req, Res> {
 
     /// Sets the longest pause that an upstream can [request](Self::obey_upstream), so that a wrong
     /// header cannot stop all calls for a year. If the upstream states a longer wait, one call
-    /// leaves at the end of this pause, and its answer states the rest. Zero disables pauses: after a
-    /// refusal calls are only held for answers, and leave at the pace. Defaults to one hour.
+    /// leaves at the end of this pause, and its answer states the rest. Zero disables pauses: after
+    /// a refusal calls are only held for answers, and leave at the pace. Defaults to one hour.
     pub fn longest_pause(mut self, pause: Duration) -> Self {
         self.shaper.obey.longest = pause.min(FAR);
         self

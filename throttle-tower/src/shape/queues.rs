@@ -37,8 +37,8 @@ impl CallQueues {
     }
 
     /// Changes the queue of a key, which begins one if there is none and `begins` says so. A queue
-    /// that is idle afterwards is removed. Returns the result and what is left to be done, or `None`
-    /// if there was no queue.
+    /// that is idle afterwards is removed. Returns the result and what is left to be done, or
+    /// `None` if there was no queue.
     pub(super) fn change<R>(
         &self,
         key: &Key,

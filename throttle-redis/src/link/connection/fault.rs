@@ -36,8 +36,8 @@ pub enum FaultKind {
     Moved(Option<(String, u16)>),
     /// The slot is being migrated to another server. The command did not run.
     Ask(Option<(String, u16)>),
-    /// The server cannot run the command for the moment: it is loading its data or running a script,
-    /// or its cluster is down. The command did not run.
+    /// The server cannot run the command for the moment: it is loading its data or running a
+    /// script, or its cluster is down. The command did not run.
     NotNow,
     /// The server cannot run the command for the moment because of its slot alone: the slot's keys
     /// are on both sides of a migration, or no server has the slot. The command did not run.

@@ -132,8 +132,9 @@ pub trait Connector: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Opens a connection to one server of a [cluster](Self::cluster), as [`connect`](Self::connect)
-    /// does; the backend calls no other method to connect to a cluster. Defaults to `connect`.
+    /// Opens a connection to one server of a [cluster](Self::cluster), as
+    /// [`connect`](Self::connect) does; the backend calls no other method to connect to a cluster.
+    /// Defaults to `connect`.
     fn connect_to(&self, _server: &Address, timeout: Duration) -> Pending<Box<dyn Connection>> {
         self.connect(timeout)
     }

@@ -1,5 +1,5 @@
-//! Shares the pauses of this process with its fleet, and reads those of the fleet. No call waits for
-//! either.
+//! Shares the pauses of this process with its fleet, and reads those of the fleet. No call waits
+//! for either.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Pauses that a fleet keeps together: what one process hears from the upstream holds for all of
 //! them.
 
-// The store also keeps a bucket for each key that drains by one unit in a microsecond. A process that
-// hears of a pause fills the bucket up to the pause's end. As long as something is in it, the key is
-// paused. No call waits for this: a process reads the bucket after calls have left, a few times a
-// second.
+// The store also keeps a bucket for each key that drains by one unit in a microsecond. A process
+// that hears of a pause fills the bucket up to the pause's end. As long as something is in it, the
+// key is paused. No call waits for this: a process reads the bucket after calls have left, a few
+// times a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ const PAUSES_AT: usize = 1;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// For so long at most, one process alone writes the pauses of a key: much longer than a few round trips
-/// to the store.
+/// For so long at most, one process alone writes the pauses of a key: much longer than a few round
+/// trips to the store.
 const TURN: Duration = Duration::from_millis(250);
 
 /// A process that has no turn tries again within this time, so often.

@@ -2,8 +2,8 @@
 //! `throttle.schema.json`, which users have as [`SCHEMA`](crate::rules::SCHEMA).
 //!
 //! It is made of the same [forms](crate::rules::form) that a file is compared with, and only for
-//! tests: a program needs no more than the text. Two things are written here, because the reader has
-//! them as code: the forms of [texts](patterns), and what must hold [between fields](rules).
+//! tests: a program needs no more than the text. Two things are written here, because the reader
+//! has them as code: the forms of [texts](patterns), and what must hold [between fields](rules).
 
 mod forms;
 pub(super) mod patterns;
