@@ -44,11 +44,13 @@
 //! | limits as a file | [`rules`] |
 //! | limits that the program replaces while requests run | [`ThrottleLayer::replace`] |
 //! | single keys: unused again, exempt, blocked, used up | [`ThrottleLayer::call_of`] |
+//! | limits on requests in flight | [`InFlight`] |
 //! | response headers and their dialects | [`headers`] |
 //! | how much a client has left, without a charge | `ThrottleLayer::status` (feature `axum`) |
+//! | what would happen to a request, without a charge | [`ThrottleLayer::peek`] |
 //! | the 429 in an OpenAPI document | [`ThrottleLayer::openapi`] |
 //! | refusals for gRPC clients, and for those of OpenAI's API | [`Refusal`] |
-//! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
+//! | settings of a layer: backend, headers, custom refusals, hooks, failing stores | [`ThrottleBuilder`] |
 //! | observers of your own: what a layer decides and does, by limit | [`Observer`] |
 //! | outbound calls within an upstream's rate | [`ShapeLayer`]; without a service, [`shape::Shaper`] |
 //! | jobs, messages and other work without HTTP, also in classes | [`ShapeLayer`] around a service of any request type |
@@ -58,7 +60,7 @@
 //! | feature | default | gives |
 //! |---|---|---|
 //! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleBuilder::on_warning) is set; `Traces`, which logs refusals |
-//! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`Permit`] as extractors; `ThrottleLayer::status`, a route that tells what is left |
+//! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`Permit`] as extractors; `ThrottleLayer::status`, a route that states what is left |
 //! | `tonic` | no | the peer's address from tonic's server. gRPC requests are refused in its words without it |
 //! | `unicode` | no | `Header::normalize_identity` |
 //! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |

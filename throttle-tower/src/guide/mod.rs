@@ -13,7 +13,7 @@ pub mod across_restarts {}
 #[doc = include_str!("bans.md")]
 pub mod bans {}
 
-/// Limits that are decided and refuse nobody, before they are enforced.
+/// Limits that are decided and refuse no request, before they are enforced.
 #[doc = include_str!("auditing.md")]
 pub mod auditing {}
 
@@ -29,7 +29,7 @@ pub mod charging_by_outcome {}
 #[doc = include_str!("classes.md")]
 pub mod classes {}
 
-/// Keys that are treated otherwise for a while: exempt, blocked, or under another limit.
+/// Keys that are treated differently for a while: exempt, blocked, or under another limit.
 #[doc = include_str!("exceptions.md")]
 pub mod exceptions {}
 
