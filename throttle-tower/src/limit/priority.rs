@@ -17,7 +17,7 @@ pub(crate) struct Priority {
 /// A name, and the units that a request of the class leaves free.
 pub(crate) type Class = (String, u64);
 
-/// The place of a request's class.
+/// The index of a request's class.
 pub(crate) type ClassOf = Arc<dyn Fn(&Parts, &[Class]) -> Option<usize> + Send + Sync>;
 
 /// Finds the class whose name `name_of` returns.

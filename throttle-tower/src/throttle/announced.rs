@@ -26,15 +26,15 @@ pub(crate) struct Announced {
     terms: Arc<[InTiers]>,
     /// The same for requests of classes that have a reserve.
     reserving: Arc<[ByReserve]>,
-    /// What a request with parameters of its own is announced, by the places of their policies.
+    /// What a request with parameters of its own is announced, by the indices of their policies.
     own: SmallVec<[(usize, PolicyTerms); 1]>,
-    /// The places of audited policies that are listed.
+    /// The indices of audited policies that are listed.
     audited: SmallVec<[usize; 1]>,
     /// The policies with the parameters of this process's share, if it has one.
     share: Option<Arc<[Policy]>>,
     lists: Arc<PolicyLists>,
     problems: Arc<Problems>,
-    /// By the place of the policy; none if no limit says it.
+    /// By the index of the policy; none if no limit says it.
     pub(super) warn_at: Arc<[Option<WarnAt>]>,
     pub(crate) options: ResponseOptions,
     /// If the policies are a part of the layer's.
@@ -71,7 +71,7 @@ type InTiers = Arc<[PolicyTerms]>;
 type ByReserve = Box<[(u64, InTiers)]>;
 
 impl Announced {
-    /// `classes` are those of the policy at a place.
+    /// `classes` are those of the policy at an index.
     pub(super) fn new<'a>(
         policies: &[Policy],
         classes: impl Fn(usize) -> &'a [Class],
@@ -128,7 +128,7 @@ impl Announced {
         self.part.as_ref().map_or(&[], |part| &part.places)
     }
 
-    /// Where the policy at a place stands among those of the layer.
+    /// The index in the layer of the policy at an index of these.
     pub(super) fn place(&self, here: usize) -> usize {
         self.places().get(here).copied().unwrap_or(here)
     }
@@ -244,7 +244,7 @@ impl Announced {
         }
     }
 
-    /// What the policy at a place announces to a request of a tier.
+    /// What the policy at an index announces to a request of a tier.
     #[inline]
     pub(super) fn terms(&self, place: usize, tier: u8) -> &PolicyTerms {
         let tiers = &self.terms[place];
@@ -260,12 +260,12 @@ impl Announced {
             .unwrap_or(&tiers[0])
     }
 
-    /// Lists audited policies, by their places.
+    /// Lists audited policies, by their indices.
     pub(super) fn list_audited(&mut self, places: impl Iterator<Item = usize>) {
         self.audited = places.collect();
     }
 
-    /// Whether responses tell of the policy at a place, by its status: if it applies, and is
+    /// Whether responses list the policy at an index, by its status: if it applies, and is
     /// enforced or listed.
     #[inline(always)]
     pub(super) fn tells(&self, place: usize, status: &Status) -> bool {

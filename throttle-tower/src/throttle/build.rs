@@ -107,7 +107,7 @@ pub(super) fn unshared<B: Backend>(
     let announced = Arc::new(announced);
     let uses = OptionalSteps::of(&applied, &permits);
     // Over a store, requests of one set share batches and scripts, which is worth more than to
-    // leave out a few limits. A queue is known by the place of its limit.
+    // leave out a few limits. A queue is known by the index of its limit.
     let is_narrowed = !uses.queues && (!backend.can_fail() || applied.len() > SHARED_BY_A_BATCH);
     let narrowed = if is_narrowed {
         Narrowed::new(&applied, backend.can_fail())

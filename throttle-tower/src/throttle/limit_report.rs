@@ -300,7 +300,7 @@ impl LimitReport {
             .filter_map(|place| Some(policies.get(place)?.tier(statuses.get(place)?.tier())))
     }
 
-    /// Their places.
+    /// The indices of the [near](Self::near) policies.
     #[inline(never)]
     pub(super) fn near_places(&self) -> SmallVec<[usize; 2]> {
         let (announced, decision) = (self.announced(), self.decided());
@@ -316,7 +316,7 @@ impl LimitReport {
         near.map(|(place, _)| place).collect()
     }
 
-    /// The policies that refused the request, with their places.
+    /// The policies that refused the request, with their indices.
     pub(super) fn violated_places(&self) -> impl Iterator<Item = (usize, &Policy)> + Clone {
         let statuses = self
             .announced()

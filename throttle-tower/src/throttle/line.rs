@@ -30,7 +30,7 @@ pub(super) struct Line {
     behind: VecDeque<Waiting>,
     /// The units of all its requests.
     units: u64,
-    /// Of the requests that have left the places behind the first.
+    /// Of the requests that have left their positions after the first.
     woken: Wakers,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Shares {
     is_warm: bool,
 }
 
-/// The rule of the limit at each place.
+/// The rule of the limit at each index.
 type RuleOf<'a> = &'a dyn Fn(usize) -> Option<OnError>;
 
 impl Shares {

@@ -244,7 +244,7 @@ impl<T> Narrowed<T> {
         self.limits.store(MOST_LIMITS, Ordering::Relaxed);
     }
 
-    /// Whether a limit applies that may be left out, by its place.
+    /// Whether a limit applies that may be left out, by its index.
     pub(super) fn applies(&self, place: usize, holding: &[u16]) -> bool {
         let number = self
             .conditions

@@ -13,7 +13,7 @@ use crate::event::LimitState;
 pub(super) struct PeekStates {
     /// One for each limit on a rate.
     pub(super) calls: SmallVec<[Call; 3]>,
-    /// Why a limit on a rate was not asked; `None` for those that were.
+    /// Why a limit was not peeked at; `None` for those that were.
     pub(super) absences: Vec<Option<Absence>>,
     /// One for each limit on requests in flight.
     pub(super) permits: Vec<PermitState>,
@@ -23,7 +23,7 @@ pub(super) struct PeekStates {
     pub(super) held_for: Option<Duration>,
 }
 
-/// Why a limit is not asked.
+/// Why a limit is not peeked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absence {
     NoKey(Option<StatusCode>),

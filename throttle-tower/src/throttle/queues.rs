@@ -28,7 +28,7 @@ pub(crate) struct Queues {
     by_key: Mutex<HashMap<QueueKey, Queue>>,
 }
 
-/// A policy by its place in the set, the key, and the reserve of the class: each class waits by
+/// A policy by its index in the set, the key, and the reserve of the class: each class waits by
 /// itself, so that a higher one passes a lower one.
 pub(super) type QueueKey = (usize, Key, u64);
 
@@ -57,8 +57,8 @@ impl Queues {
         self.lock().contains_key(key)
     }
 
-    /// Takes the last place of a queue; `None` if it would wait in vain there, or too many requests
-    /// wait in all queues.
+    /// Takes the last position of a queue; `None` if it would wait in vain there, or too many
+    /// requests wait in all queues.
     pub(super) fn join(self: &Arc<Self>, key: QueueKey, joining: &Joining<'_>) -> Option<Place> {
         let now = Instant::now();
         self.change(&key, joining.late, |queue| queue.line.pass_overdue(now));
@@ -165,7 +165,7 @@ impl Joining<'_> {
     }
 }
 
-/// A request's place in a queue. Dropping it makes the next request the first.
+/// A request's position in a queue. Dropping it makes the next request the first.
 pub(super) struct Place {
     queues: Arc<Queues>,
     pub(super) key: QueueKey,

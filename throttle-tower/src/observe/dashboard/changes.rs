@@ -11,7 +11,7 @@ use crate::observe::decider::Decider;
 /// fails every other request changes nothing every other request.
 #[derive(Default)]
 pub(super) struct Changes {
-    /// The latest second, and the place of its worst decider: a request that adds nothing to that
+    /// The latest second, and the index of its worst decider: a request that adds nothing to that
     /// needs no lock.
     latest: AtomicU64,
     pub(super) seconds: Mutex<Seconds>,

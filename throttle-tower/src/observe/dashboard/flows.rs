@@ -12,7 +12,7 @@ pub(super) struct Flows {
     outcomes: [AtomicU64; Outcome::LABELS.len()],
     pub(super) requests: Flow,
     pub(super) changes: Changes,
-    /// Decisions, by the place of the decider.
+    /// Decisions, by the index of the decider.
     pub(super) deciders: [Recent; Decider::ALL.len()],
 }
 

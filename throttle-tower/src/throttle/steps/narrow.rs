@@ -30,7 +30,7 @@ pub(super) fn narrow<'s, B: Backend>(
     }
 }
 
-/// Whether the limit at a place, which has a condition, applies to a request.
+/// Whether the limit at an index, which has a condition, applies to a request.
 #[inline]
 pub(super) fn applies<B: Backend>(
     shared: &Shared<B>,
