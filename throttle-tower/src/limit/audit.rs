@@ -1,4 +1,4 @@
-//! A limit that is decided and refuses nobody: to see what it would do before it is enforced.
+//! A limit that is decided and refuses no request: to see what it would do before it is enforced.
 
 use throttle_core::{ConfigError, Policy};
 
@@ -55,7 +55,7 @@ impl Limit {
     /// * [`charge_refused`](Self::charge_refused) charges requests that other limits refuse.
     /// * While the store fails, a limit that is [closed](crate::OnError::Closed) is skipped. One
     ///   that is [local](crate::OnError::Local) or open is decided by this process's share, and
-    ///   refuses nobody there either.
+    ///   refuses no request there either.
     /// * One step decides all limits. So a key that is looked up is waited for (at most its
     ///   [deadline](Self::key_deadline)), and if the audited key makes the step fail, the enforced
     ///   limits go by their [`OnError`](crate::OnError): a senseless value, or a cluster's server

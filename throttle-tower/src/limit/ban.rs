@@ -19,7 +19,7 @@ use crate::extract::KeyExtractor;
 ///
 /// A request that costs nothing is not refused, by a ban either.
 ///
-/// A strike is counted behind the refusal or the response: at once in memory, in the background
+/// A strike is counted after the refusal or the response: immediately in memory, in the background
 /// over a store. Requests that are decided before that are not yet refused by the ban. Strikes are
 /// made by the limit that refuses, not by others of the layer. One that fails is lost, and counted
 /// among the failed [settlements](crate::ThrottleLayer::settlements). While the store fails, the

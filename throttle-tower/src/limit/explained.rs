@@ -58,7 +58,7 @@ pub enum Verdict {
     Holds,
     /// Too little is left.
     Refuses,
-    /// Too little is left, and the limit is [audited](crate::Limit::audit): it refuses nobody.
+    /// Too little is left, and the limit is [audited](crate::Limit::audit): it refuses no request.
     WouldRefuse,
     /// The request has no key, which the limit answers with this status.
     RefusesWithoutKey(StatusCode),

@@ -32,7 +32,7 @@ impl Handle {
     /// | `POST /explain` | what would happen to the request that the body describes: see [`explain`](Self::explain) |
     /// | `GET /limits/{name}?request=…` | the same for one limit |
     /// | `DELETE /limits/{name}?request=…` | makes the request's key in this limit unused; `reset` is false if the limit does not apply to it |
-    /// | `PUT /keys/{name}` | [treats](Self::except) the key of a request otherwise for a while, in this limit; `set` is false, with `why`, if the limit does not apply to it or finds no key |
+    /// | `PUT /keys/{name}` | [treats](Self::except) the key of a request differently for a while, in this limit; `set` is false, with `why`, if the limit does not apply to it or finds no key |
     /// | `DELETE /keys/{name}?request=…` | lifts that, and pardons a banned key; `lifted` is false if the limit does not apply |
     /// | `GET /keys/{name}` | the first 1,000 `keys` that are treated so: `key` (as the store calls it), `treatment` and `until` in seconds since 1970. Of a key with [strikes](crate::Limit::ban) the treatment has their number, `bans`, and `banned_until`, and `until` is when they are forgotten |
     ///

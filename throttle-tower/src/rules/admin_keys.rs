@@ -1,4 +1,4 @@
-//! Keys that are treated otherwise for a while, over HTTP.
+//! Keys that are treated differently for a while, over HTTP.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

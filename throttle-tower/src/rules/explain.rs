@@ -93,12 +93,16 @@ impl Handle {
     /// # Errors
     ///
     /// If the store fails. The key may then be unused, or not.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, the key is unused, or not.
     pub async fn reset(&self, limit: &str, parts: &Parts) -> Result<bool, BackendError> {
         self.change(limit, parts, KeyChange::Reset).await
     }
 
-    /// Treats the key that a request with this head has in a limit otherwise until an instant, or,
-    /// with `None`, as before: for all processes of the store, from the key's next decision on.
+    /// Treats the key that a request with this head has in a limit differently until an instant,
+    /// or, with `None`, as before: for all processes of the store, from the key's next decision on.
     /// `Ok(false)` as for [`reset`](Self::reset).
     ///
     /// ```
@@ -135,6 +139,10 @@ impl Handle {
     /// # Errors
     ///
     /// If the store fails, or [cannot](Exception::check) hold the exception.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, the exception is set, or not.
     pub async fn except(
         &self,
         limit: &str,
@@ -151,12 +159,17 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If the store fails, or the key shares the overflow bucket of a full one.
+    /// If the store fails, if the key is banned, if an exception is set for it meanwhile, or if it
+    /// shares the overflow bucket of a full store. Some of its units may be used up then.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it is ready, the key has what it had left, less, or nothing.
     pub async fn drain(&self, limit: &str, parts: &Parts) -> Result<bool, BackendError> {
         self.change(limit, parts, KeyChange::Drain).await
     }
 
-    /// Lists the keys of a limit that are treated otherwise, at most `most` of them.
+    /// Lists the keys of a limit that are treated differently, at most `most` of them.
     ///
     /// # Errors
     ///

@@ -86,11 +86,11 @@
 //! | call | what it does |
 //! |---|---|
 //! | [`reload`](Handle::reload) | reads the file again, for example when the program gets a signal |
-//! | `watch` (feature `watch`) | does so whenever the file changes, also behind the links of a Kubernetes `ConfigMap` |
+//! | `watch` (feature `watch`) | does so whenever the file changes, also through the links of a Kubernetes `ConfigMap` |
 //! | [`replace`](Handle::replace) | takes a text instead, for example from a configuration service |
 //! | [`status`](Handle::status), [`on_reload`](Handle::on_reload) | tell which file is in force, and whether the last attempt has failed |
 //! | [`explain`](Handle::explain) | tells what would happen to a request, why, and when it would be admitted, without charging it |
-//! | [`except`](Handle::except), [`exceptions`](Handle::exceptions) | treats a key otherwise for a while: exempt, blocked, or under another limit; lists such keys |
+//! | [`except`](Handle::except), [`exceptions`](Handle::exceptions) | treats a key differently for a while: exempt, blocked, or under another limit; lists such keys |
 //! | [`drain`](Handle::drain) | uses up what a key has left; it recovers from there |
 //! | `admin` (feature `admin`) | a router of axum's with all that, for operators |
 //!
@@ -101,11 +101,11 @@
 //! window.
 //!
 //! Requests that [wait](#limits) for their turn (`wait-up-to`) when the file changes wait by the
-//! former rules. Those that come later do not queue behind them, so that a higher limit helps at
-//! once, and may take the room that they wait for. A request that is overtaken so is refused when
-//! it cannot be admitted within its `wait-up-to` any more. Once the longest `wait-up-to` of the
-//! former file has passed, no request waits by that file. Until then, up to `max-waiting` requests
-//! may wait by each file. No limit admits more because of that.
+//! former rules. Later requests do not queue after them, so that a higher limit helps immediately.
+//! Later requests may take the room that earlier ones wait for. A request that is overtaken is
+//! refused when it cannot be admitted within its `wait-up-to` any more. Once the longest
+//! `wait-up-to` of the former file has passed, no request waits by that file. Until then, up to
+//! `max-waiting` requests may wait by each file. No limit admits more because of that.
 //!
 //! [Observers](crate::Observer) go on with the new limits: metrics, lists of offenders and the page
 //! count on by the names of limits. What plans have looked up is looked up again.
@@ -160,10 +160,10 @@
 //! | `refund` | `"successful"`, `"failed"`, `"server-errors"`, `"aborted"`, a registered refund, or a list of these. A successful response is 2xx or 3xx: a login form that redirects after a wrong password needs a registered refund | none |
 //! | `charge-refused` | `true`: [refused requests are charged](crate::Limit::charge_refused) | `false` |
 //! | `ban` | keys that do not stop are [banned](crate::Limit::ban): `{ after = 5, within = "10m", lasting = "10m", growing = 2, up-to = "1d", forgotten-after = "7d" }`, of which `after` is required and the others have these defaults; `even-if-spoofable = true` where a client could choose another's key | none |
-//! | `strike-if` | statuses of responses that are strikes beside refusals, as in `[401, 403]`; only with `ban` | none |
+//! | `strike-if` | statuses of responses that are strikes, as refusals are, as in `[401, 403]`; only with `ban` | none |
 //! | `settled-later` | `true`: [the handler settles the cost](crate::Limit::settled_later), which is an estimate | `false` |
 //! | `wait-up-to` | a duration: [requests queue](crate::Limit::wait_up_to) instead of being refused | none |
-//! | `mode` | `"enforce"`, `"audit"` (the limit is decided and [refuses nobody](crate::Limit::audit)), `"audit-announced"` (so, and headers [list it](crate::Limit::audit_announced)) | `"enforce"` |
+//! | `mode` | `"enforce"`, `"audit"` (the limit is decided and [refuses no request](crate::Limit::audit)), `"audit-announced"` (so, and headers [list it](crate::Limit::audit_announced)) | `"enforce"` |
 //! | `warn-at` | a part of the capacity, as in `0.8`: a request that brings its key there is [reported](crate::Limit::warn_at) | none; 0.8 for metrics |
 //! | `key-deadline` | a duration: how long a key that a future returns may take; only with such a key, so not in plans | `"1s"` |
 //!

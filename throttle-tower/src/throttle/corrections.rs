@@ -145,6 +145,10 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Errors
     ///
     /// If the store fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any point: it changes nothing.
     pub async fn exceptions(
         &self,
         limit: &str,

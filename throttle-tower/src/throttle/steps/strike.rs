@@ -19,7 +19,7 @@ pub(super) fn of_refused<B: Backend>(
     status: &Status,
 ) -> Option<Sent> {
     let (key, ban) = (call.key()?, shared.applied[place].charge_rules.ban?);
-    // A store counts nothing for a key that is treated otherwise or banned, and need not be asked.
+    // A store counts nothing for an excepted or banned key, and need not be called.
     // It shortens a ban that is too long, because the clock was set back or the longest ban was
     // lowered. Many keys share an overflow bucket, so its refusal says nothing of this key.
     let is_asked = !status.is_excepted() || status.is_banned() && is_too_long(status, &ban);
