@@ -139,7 +139,9 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// # Errors
     ///
-    /// If a limit's configuration is wrong, or if the backend does not support these limits.
+    /// If a limit's configuration is wrong, if the backend can fail and neither the limit nor this
+    /// layer has an [`on_error`](ThrottleBuilder::on_error), or if the backend does not support
+    /// these limits.
     pub fn with_limits(&self, limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
         let template = self.current.now();
         let next = template.with_limits(limits);
@@ -190,8 +192,9 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// # Errors
     ///
-    /// If a limit's configuration is wrong, or if the backend does not support these limits. The
-    /// former limits then stay.
+    /// If a limit's configuration is wrong, if the backend can fail and neither the limit nor this
+    /// layer has an [`on_error`](ThrottleBuilder::on_error), or if the backend does not support
+    /// these limits. The former limits then stay.
     pub fn replace(&self, limits: impl IntoLimitTree) -> Result<(), ConfigError> {
         self.current.replace(|former| {
             let next = ThrottleBuilder {

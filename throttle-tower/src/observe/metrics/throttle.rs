@@ -13,12 +13,12 @@ use crate::limit::LookupResult;
 use crate::lock::lock;
 
 /// Reports what a layer does through the facade of the `metrics` crate, with a name as the label
-/// `layer`: see [`metrics`](mod@crate::metrics) for all of them. Hand it over with
+/// `layer`. The module [`metrics`](mod@crate::metrics) lists all metrics. Hand it over with
 /// [`observe`](crate::ThrottleBuilder::observe).
 ///
-/// Layers that share one, as clones, count together. Give the others names of their own: the gauges
-/// of two with one name would overwrite each other. Counters count from the recorder on: install it
-/// before the first request.
+/// Layers that have clones of one `Metrics` count together. Two that are not clones need different
+/// names, because the gauges of one would overwrite those of the other. Counters count from the
+/// recorder on: install it before the first request.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -45,7 +45,7 @@ use crate::lock::lock;
 pub struct Metrics(Arc<LayerMetrics>);
 
 impl Metrics {
-    /// Reports under the name of a layer.
+    /// Makes an observer that reports with `layer` as the label `layer`.
     #[must_use]
     pub fn new(layer: impl Into<String>) -> Self {
         let name = layer.into();

@@ -10,11 +10,11 @@
 //! | [`refuse_early`] | refuses a request that is refused whatever its lookups return |
 //! | [`look_up`] | waits for the keys and tiers that need a lookup |
 //! | [`wait_queue`] | holds a request until there is room, where a limit waits |
-//! | [`decide`] | looks for permits, then asks the backend once |
+//! | [`decide`] | sees whether permits are free, then calls the backend once |
 //! | [`decision_at_once`] | asks for the decision alone, for candidates and for headers after a settlement |
 //! | [`judge`] | takes the permits; passes the request on, or refuses it |
 //! | [`refuse`] | builds the response of a refusal |
-//! | [`strike`] | counts a strike behind a refusal or a response, for limits that ban |
+//! | [`strike`] | counts a strike after a refusal or a response, for limits that ban |
 //! | [`respond`] | writes the headers of the inner service's response |
 //! | [`correct_charges`] | corrects charges after the decision |
 //! | [`write_headers`] | what `respond` and `refuse` write |
@@ -23,7 +23,7 @@
 //! | [`dropped_decision`] | gives back what a request was charged that is dropped while it is decided |
 //! | [`give_back_unserved`] | gives back what a request was charged that is refused after all, or dropped |
 //!
-//! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
+//! [`pipeline`] runs them: immediately if nothing has to be waited for, and else as one future.
 
 pub(super) mod ask;
 mod classes;

@@ -1,4 +1,4 @@
-//! Strikes, which are counted behind refusals and responses.
+//! Strikes, which are counted after refusals and responses.
 
 use std::sync::Arc;
 use std::time::Duration;
