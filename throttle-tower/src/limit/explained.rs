@@ -8,6 +8,35 @@ use throttle_core::Policy;
 /// [`Handle::explain`](crate::rules::Handle::explain).
 ///
 /// Its `Display` is text for a terminal, a line for each limit.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use http::Request;
+/// use throttle_tower::MemoryBackend;
+/// use throttle_tower::rules::{Registry, Rules, Verdict};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let text = r#"
+/// version = 1
+/// [[limit]]
+/// name = "all"
+/// by = "constant"
+/// fixed-window = { rate = "60/minute" }
+/// "#;
+/// let rules = Rules::from_str("throttle.toml", text, Registry::new())?;
+/// let (_throttle, handle) = rules.layer(MemoryBackend::new())?;
+/// let (head, ()) = Request::get("/").body(())?.into_parts();
+/// let explanation = handle.explain(&head).await?;
+/// assert!(explanation.is_admitted);
+/// let all = &explanation.limits[0];
+/// assert_eq!((all.name.as_str(), &all.verdict), ("all", &Verdict::Admits));
+/// let left = all.left.expect("the limit applies");
+/// assert_eq!((left.units, left.retry_after), (60, Some(Duration::ZERO)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -15,7 +44,8 @@ pub struct Explanation {
     pub is_admitted: bool,
     /// Whether the request would be held and then admitted, after
     /// [`retry_after`](Self::retry_after): all limits that refuse it have a `wait-up-to` of at
-    /// least that time. Requests that are held already come before it.
+    /// least that time. Requests that are held already would be admitted before it, which is not
+    /// counted.
     pub is_held: bool,
     /// After which time it would be admitted, if no other request comes: the longest of [its
     /// limits](KeyLeft::retry_after), and of an `any` the shortest. Zero if it is admitted. `None`
@@ -29,7 +59,7 @@ pub struct Explanation {
     pub limits: Vec<ExplainedLimit>,
 }
 
-/// What one limit would do with a request.
+/// What one limit would do with a request. See [`Explanation`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExplainedLimit {
@@ -38,7 +68,7 @@ pub struct ExplainedLimit {
     /// What its key is made of: `by`, as the file says it, in TOML.
     pub by: String,
     /// The name of the request's class, if the limit has [classes](crate::Limit::priority) and
-    /// looks what is left.
+    /// decides by what is left.
     pub class: Option<String>,
     /// What it would do.
     pub verdict: Verdict,
@@ -47,7 +77,7 @@ pub struct ExplainedLimit {
     pub left: Option<KeyLeft>,
 }
 
-/// What a limit does with a request.
+/// What a limit does with a request. See [`Explanation`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -66,7 +96,7 @@ pub enum Verdict {
     Skips(String),
 }
 
-/// What is left of a limit for one key.
+/// What is left of a limit for one key. See [`Explanation`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyLeft {

@@ -9,6 +9,22 @@ use super::file;
 use super::handle::Handle;
 
 /// Watches the file of a [`Handle`] until it is dropped.
+///
+/// ```
+/// use throttle_tower::MemoryBackend;
+/// use throttle_tower::rules::{Registry, Rules};
+///
+/// # let name = format!("throttle-watch-{}.toml", std::process::id());
+/// # let path = std::env::temp_dir().join(name);
+/// std::fs::write(&path, "version = 1\nlimit = []")?;
+/// let rules = Rules::from_path(&path, Registry::new())?;
+/// let (_throttle, handle) = rules.layer(MemoryBackend::new())?;
+/// let watch = handle.watch()?; // keep it as long as the server runs
+/// assert_eq!(handle.status().revision, 1);
+/// drop(watch);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the file is watched until this is dropped"]
 pub struct Watch {

@@ -146,7 +146,7 @@ impl<C: Clock> MemoryBuilder<C> {
 }
 
 /// Saves a backend now and then, and once more when it is dropped: keep it until the server has
-/// shut down.
+/// shut down. See [`MemoryBackend::save_every`] for an example.
 #[derive(Debug)]
 pub struct Saver {
     ends: Option<Sender<()>>,
