@@ -4,13 +4,13 @@
 //! Use [`ShapeLayer`] around the client of an API, and [`Shaper`] to pace work that is not a
 //! service.
 
-// request ──► call_functions: key, costs, class  ──► start: may it leave now? ── yes ──────────────────┐
-//                                                        │ no       ▲                                  │
-//                                            ask: one decision of the backend                          │
-//                                                        ▼                                             ▼
-//                                     queue: the calls of a key ──► waits: takes its turn ──► the service is called
-//                                        ▲           ▲                                                 │
-//                       driver: offers turns    pauses ◄── obey_upstream: what the upstream allows ◄── response
+// request ──► call_functions: key, costs, class ──► start: may it leave now? ── yes ───────┐
+//                                                     │ no    ▲                            │
+//                                           ask: one decision of the backend               │
+//                                                     ▼                                    ▼
+//                              queue: calls of a key ──► waits: takes its turn ──► calls the service
+//                                 ▲         ▲                                              │
+//               driver: offers turns    pauses ◄── obey_upstream: what it allows ◄── response
 
 // Before the others that add methods to the layer: docs list methods in the order of modules.
 mod layer;

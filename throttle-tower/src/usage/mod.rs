@@ -4,13 +4,13 @@
 //! A handler reports what a request really used through its [`Usage`]. [`Settlements`] counts the
 //! corrections that are pending, done and failed.
 
-// decision ──► Account: a Tally for each limit whose charge may change   refund_and_settle.rs  tally.rs
+// decision ──► Account: a Tally for each limit whose charge may change   refund_and_settle  tally
 //                 │  updated by the handler (Usage), the head of the response, the end of its body
 //                 ▼
-//               Steps ──► Ledger: the layer's backend, whatever its type  throttle/steps/correct_charges.rs
+//               Steps ──► Ledger: a backend of any type   throttle/steps/correct_charges
 //                            │  polled once; what is not done then runs in the background
 //                            ▼
-//                          Settlements: how many are under way, done, failed  background.rs
+//                          Settlements: how many are under way, done, failed   background
 
 mod background;
 mod error;
