@@ -8,7 +8,7 @@
 //                                                     │ no    ▲                            │
 //                                           ask: one decision of the backend               │
 //                                                     ▼                                    ▼
-//                              queue: calls of a key ──► waits: takes its turn ──► calls the service
+//                              queue: calls of a key ──► waits: takes its turn ──► call the service
 //                                 ▲         ▲                                              │
 //               driver: offers turns    pauses ◄── obey_upstream: what it allows ◄── response
 
