@@ -79,7 +79,9 @@ use super::outcome::Event;
 pub trait Observer: Send + Sync + 'static {
     /// Called when a layer of this observer is built, and when the layer's limits are
     /// [replaced](crate::ThrottleLayer::replace). Then `former` is the version that is replaced.
-    /// The call comes when nothing else can fail, and before the first request meets the limits.
+    /// The call comes when nothing else can fail, and before the first request meets the limits. It
+    /// must not replace the limits of the same layer: replacements follow each other, so it would
+    /// wait for itself.
     ///
     /// Returns the observer of these limits, or `None` if it is this one. Defaults to `None`.
     fn built(&self, layer: &LayerInfo, former: Option<&LayerInfo>) -> Option<Arc<dyn Observer>> {
