@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
-use throttle_core::BackendErrorKind;
+use throttle_core::{BackendErrorKind, Key, PolicyName};
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{
-    Activity, Constant, Event, Gcra, Header, InFlight, LayerInfo, LimitState, Observer, OnError,
-    Outcome, Rate, ThrottleLayer, all, limit, plans,
+    Activity, ClientIp, Constant, Event, Gcra, Header, InFlight, LayerInfo, Limit, LimitState,
+    Observer, OnError, OnMissing, Outcome, Rate, ThrottleLayer, Warning, all, limit, plans,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -94,6 +94,53 @@ async fn event_lists_the_limits_that_apply_by_their_indices_in_the_layer() {
     );
 }
 
+/// The indices count limits on rates first, so those are not the places in the composition.
+#[tokio::test(start_paused = true)]
+async fn limit_on_requests_in_flight_may_stand_first_in_a_layer() {
+    let warned = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&warned);
+    let without_key = |limit: Limit| limit.on_missing(OnMissing::Skip);
+    let limits = all((
+        limit("jobs", InFlight::new(2)).by(Constant),
+        without_key(limit("per-ip", Gcra::new(Rate::per_day(7))).by(ClientIp::peer())),
+        shared("all", 9),
+    ));
+    let journal = Arc::new(Journal::default());
+    let layer = ThrottleLayer::builder(limits)
+        .backend(memory())
+        .observe(Arc::clone(&journal))
+        .on_warning(move |warning| log.lock().unwrap().push(warning.clone()))
+        .build()
+        .unwrap();
+    assert_eq!(names(&layer.info()), ["per-ip", "all", "jobs"]);
+    let (limit, permits) = (2, 1);
+    let (head, _) = get().into_parts();
+
+    let report = layer.peek(&head).await.unwrap().unwrap();
+    let states = report.limits().map(|limit| match limit.state {
+        LimitState::NoKey(None) => (limit.index, "no key"),
+        LimitState::Units { .. } => (limit.index, "units"),
+        LimitState::Permits { .. } => (limit.index, "permits"),
+        _ => (limit.index, "another"),
+    });
+    let expected = [(0, "no key"), (1, "units"), (2, "permits")];
+    assert_eq!(states.collect::<Vec<_>>(), expected);
+
+    let call = layer.call_of("all", &head).await;
+    assert!(call.is_some_and(|call| call.key() == Some(&Key::CONSTANT)));
+
+    send_each(&layer, [get()]).await;
+    assert_eq!(
+        journal.activities(),
+        [
+            Activity::TookPermits { limit, permits },
+            Activity::ReturnedPermits { limit, permits },
+        ]
+    );
+    let policy = PolicyName::new("per-ip").unwrap();
+    assert_eq!(*warned.lock().unwrap(), [Warning::PeerUnknown { policy }]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn activities_name_limits_by_their_indices_in_the_layer() {
     let limits = all((
@@ -120,6 +167,24 @@ async fn activities_name_limits_by_their_indices_in_the_layer() {
             Activity::ReturnedPermits { limit, permits },
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn observers_see_the_lookups_of_a_peek_and_nothing_else() {
+    let journal = Arc::new(Journal::default());
+    let per_user = plans("per-user", [("free", Gcra::new(Rate::per_day(9)))])
+        .by(Header::new("x-api-key"))
+        .lookup(async |_: String| Some("free"))
+        .unknown("free");
+    let limits = all((per_user, limit("jobs", InFlight::new(2)).by(Constant)));
+    let layer = ThrottleLayer::builder(limits)
+        .observe(Arc::clone(&journal))
+        .build()
+        .unwrap();
+    let (head, _) = keyed("ada").into_parts();
+    assert!(layer.peek(&head).await.unwrap().unwrap().is_admitted());
+    let (limit, result) = (0, "found");
+    assert_eq!(journal.activities(), [Activity::LookedUp { limit, result }]);
 }
 
 #[tokio::test(start_paused = true)]

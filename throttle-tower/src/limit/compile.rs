@@ -48,7 +48,14 @@ impl LimitTree {
         let mut limits = Limits::default();
         let (policies, tree) = limits.split(self, false)?;
         let set = policies.map_or_else(|| Ok(PolicySet::none()), PolicySet::new)?;
-        let Limits { applied, permits } = limits;
+        let Limits {
+            applied,
+            mut permits,
+        } = limits;
+        // Limits on rates come first, wherever the others stand in the composition.
+        for (index, limit) in permits.iter_mut().enumerate() {
+            limit.applied.index = applied.len() + index;
+        }
         let names = permits.iter().map(|limit| limit.name.as_str());
         let names: Vec<&str> = set
             .policies()
@@ -100,12 +107,12 @@ impl Limits {
             Tree::Limit(limit) => {
                 let counted = limit.counted()?;
                 let mut applied = limit.applied;
-                applied.index = self.applied.len() + first;
                 match counted {
                     Counted::Units(policy) => {
                         if in_any && applied.charge_rules.ban.is_some() {
                             return Err(ban_in_any().in_policy(policy.name()));
                         }
+                        applied.index = self.applied.len();
                         self.applied.push(applied.with_least_estimate());
                         (Some(policy.into()), None)
                     }
