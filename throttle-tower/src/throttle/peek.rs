@@ -48,8 +48,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     ///
     /// Keys, costs and classes are found as for a request. Lookups run even if the request would be
-    /// refused without them. Observers do not see a peek. The report does not count the requests
-    /// that are queued already, which would be admitted before this one.
+    /// refused without them. Observers see those lookups, and nothing else of a peek. The report
+    /// does not count the requests that are queued already, which would be admitted before this one.
     ///
     /// # What it costs
     ///
