@@ -139,7 +139,11 @@ impl Links {
     fn follow(&self, slot: u16, fault: &Fault) -> Option<Target> {
         let servers = self.servers.as_ref()?;
         let (link, asking) = match fault.kind() {
-            FaultKind::Moved(Some(address)) => (servers.move_slot(slot, address), false),
+            FaultKind::Moved(address) => {
+                // Others may have moved with it, and the server may not know the new address.
+                servers.look_for_slots();
+                (servers.move_slot(slot, address.as_ref()?), false)
+            }
             FaultKind::Ask(Some(address)) => (servers.at(address), true),
             _ => return None,
         };
@@ -228,6 +232,20 @@ mod tests {
         assert!(one.upgrade().is_none());
         let kept = two.upgrade().expect("it has slots");
         assert!(Arc::ptr_eq(&kept, &links.of(0)) && links.is_healthy());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_a_slot_has_moved_the_others_are_looked_for() {
+        for address in [None, Some(("two".to_owned(), 1))] {
+            let (store, links) = two().await;
+            store.divide([(0, 16_383, "two")]);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(links.follow(0, &fault(FaultKind::Moved(address))));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            for slot in [0, 1] {
+                assert!(Arc::ptr_eq(&links.of(slot), &links.of(16_383)), "{slot}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -93,7 +93,7 @@ impl Servers {
     }
 
     /// Asks for the slots in a task of its own, unless they were asked for lately.
-    fn look_for_slots(self: &Arc<Self>) {
+    pub(super) fn look_for_slots(self: &Arc<Self>) {
         let mut pauses = self.pauses.lock();
         if pauses.wait().is_zero() {
             pauses.begin();
