@@ -50,9 +50,10 @@ impl<B: Backend> Live<B> {
         let next = Arc::new(build(&self.now())?);
         let mut version = self.version.write().unwrap_or_else(PoisonError::into_inner);
         let former = std::mem::replace(&mut *version, next);
+        // Before a request meets the next version: its observers count the store once.
+        former.version.replaced();
         self.number.fetch_add(1, Ordering::Release);
         drop(version);
-        former.version.replaced();
         // No longer locked: the last requests of a version may be gone, and its end may take time.
         drop(former);
         Ok(())
