@@ -12,8 +12,8 @@ use crate::limit::IntoLimitTree;
 use crate::throttle::{Ruling, ThrottleLayer};
 
 /// Other limits that are asked about each request of a live layer, to count where they would decide
-/// differently. Hand it over with [`observe`](ThrottleBuilder::observe); no decision of the live
-/// layer changes, and no response waits. See [`candidate`](mod@crate::candidate) for what it
+/// differently. Hand it over with [`observe`](crate::ThrottleBuilder::observe); no decision of the
+/// live layer changes, and no response waits. See [`candidate`](mod@crate::candidate) for what it
 /// decides.
 ///
 /// Clones are the same candidate, and count together. A candidate may observe several layers, and a
