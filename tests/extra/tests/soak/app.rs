@@ -17,7 +17,8 @@ use throttle_tower::rules::{Handle, Registry, Rules};
 use throttle_tower::shape::Shaper;
 use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
-    Constant, Event, Gcra, Header, InFlight, Pace, MemoryBackend, OnError, Rate, ThrottleBuilder, ThrottleLayer, Usage, all, limit,
+    Constant, Event, Gcra, Header, InFlight, MemoryBackend, OnError, Pace, Rate, ThrottleBuilder,
+    ThrottleLayer, Usage, all, limit,
 };
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -136,7 +137,9 @@ impl App {
         let on_redis = |route: &'static str, limits: throttle_tower::Limit| {
             let limits = limits.on_error(OnError::local(2));
             let builder = ThrottleLayer::builder(limits).backend(store.clone());
-            counted(builder, &counts[route]).build().expect("small limits")
+            counted(builder, &counts[route])
+                .build()
+                .expect("small limits")
         };
         let held = Duration::from_millis(300);
         let plain = in_memory("memory", per_key("memory").into());
