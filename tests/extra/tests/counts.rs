@@ -17,7 +17,8 @@ use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Server;
 use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
-    DecidedBy, Gcra, Header, LimitReport, Metrics, OnError, Rate, Reason, ThrottleLayer, limit,
+    DecidedBy, Gcra, Header, LimitReport, Metrics, OnError, Rate, Reason, ThrottleBuilder,
+    ThrottleLayer, limit,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -135,8 +136,8 @@ fn headers_of(report: &LimitReport) -> HeaderMap {
     headers
 }
 
-fn telling<B: Backend>(layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
-    layer.response(|refusal| {
+fn telling<B: Backend>(builder: ThrottleBuilder<B>) -> ThrottleBuilder<B> {
+    builder.response(|refusal| {
         let mut response = refusal.default_response();
         match refusal.reason {
             Reason::Quota(report) => response.headers_mut().extend(headers_of(report)),
@@ -220,10 +221,11 @@ async fn serve(app: Router) -> String {
     url
 }
 
-fn limited<B: Backend>(name: &str, layer: ThrottleLayer<B>) -> Router {
+fn limited<B: Backend>(name: &str, builder: ThrottleBuilder<B>) -> Router {
+    let builder = telling(builder).observe(Metrics::new(name));
     Router::new()
         .route(&format!("/{name}/{{wanted}}"), get(respond))
-        .layer(telling(layer).observe(Metrics::new(name)))
+        .layer(builder.build().unwrap())
 }
 
 async fn ask(
@@ -272,13 +274,7 @@ async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
         )
         .by(key())
         .on_error(on_error);
-        limited(
-            name,
-            ThrottleLayer::builder(policy)
-                .backend(redis.clone())
-                .build()
-                .unwrap(),
-        )
+        limited(name, ThrottleLayer::builder(policy).backend(redis.clone()))
     };
     let refunds = limit("refunds", Gcra::new(Rate::per_day(500)).burst(500))
         .by(key())
@@ -286,9 +282,7 @@ async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
         .refund_successful();
     let refunds = ThrottleLayer::builder(refunds)
         .on_error(OnError::Closed)
-        .backend(redis.clone())
-        .build()
-        .unwrap();
+        .backend(redis.clone());
     let app = layer("local", 100, OnError::local(2))
         .merge(layer("open", 100_000, OnError::Open))
         .merge(layer("closed", 100_000, OnError::Closed))
