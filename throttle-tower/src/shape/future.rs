@@ -7,7 +7,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::error::ShapeError;
-use super::obey_upstream::ResponseReader;
+use super::response_reader::ResponseReader;
 use super::waits::TurnWait;
 
 pin_project! {

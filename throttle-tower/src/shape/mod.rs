@@ -35,6 +35,7 @@ mod pauses;
 mod queue;
 mod queues;
 mod report;
+mod response_reader;
 mod schedule;
 mod service;
 mod shaper;

@@ -8,7 +8,7 @@ use tower_service::Service;
 use super::error::ShapeError;
 use super::future::ShapeFuture;
 use super::layer::ShapeLayer;
-use super::obey_upstream::ResponseReader;
+use super::response_reader::ResponseReader;
 use super::start::Start;
 use crate::inner_service::inner_service_accessors;
 

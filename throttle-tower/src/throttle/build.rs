@@ -14,6 +14,7 @@ use super::permits::Permits;
 use super::report_built::report_built;
 use super::response_options::ResponseOptions;
 use super::shared::Shared;
+use super::warning::Watch;
 use crate::event::{LayerVersion, LimitInfo};
 use crate::limit::{Applied, Audit, Compiled, Keying, OnError, check_refuses};
 
@@ -58,7 +59,13 @@ pub(super) fn build<B: Backend>(
         None => Permits::new(permits),
     };
     let watch = former.map(|former| &former.announced.options.watch);
-    let responses = ResponseOptions::new(&settings, watch);
+    let responses = ResponseOptions {
+        dialect: settings.dialect.unwrap_or_default(),
+        hide_headers: settings.hide_headers.clone(),
+        sdk_hints: settings.sdk_hints,
+        report_in_response: settings.report_in_response.unwrap_or_default(),
+        watch: Watch::new(settings.on_warning.clone(), watch),
+    };
     let options = Options::new(settings, template.map(|template| &template.options));
     let mut shared = unshared(
         backend,

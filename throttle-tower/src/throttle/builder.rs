@@ -6,12 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
-use throttle_core::{Backend, BackendError, Clock, ConfigError, MemoryBackend};
+use throttle_core::{Backend, BackendError, Clock, MemoryBackend};
 
-use super::build::{Origin, build};
 use super::builder_settings::BuilderSettings;
-use super::current::Live;
-use super::layer::ThrottleLayer;
 use super::local_shares::LocalStore;
 use super::refusal::Refusal;
 use super::response_builder::{Building, ResponseBuilder};
@@ -20,7 +17,7 @@ use crate::event::{Event, Observer};
 use crate::headers::{Dialect, SdkHints};
 use crate::limit::{IntoLimitTree, LimitTree, OnError};
 
-/// The settings of a layer that is still to be built: [`ThrottleLayer::builder`] starts one, and
+/// The settings of a layer that is still to be built: [`ThrottleLayer::builder`](crate::ThrottleLayer::builder) starts one, and
 /// [`build`](Self::build) makes the layer.
 ///
 /// A builder is plain data. The setters stand in any order, and only `build` can fail. A setter
@@ -135,21 +132,6 @@ impl<B: Backend> ThrottleBuilder<B> {
     pub fn or<C: Backend>(mut self, defaults: ThrottleBuilder<C>) -> Self {
         self.settings = self.settings.or(defaults.settings);
         self
-    }
-
-    /// Builds the layer, and reports it to its observers.
-    ///
-    /// # Errors
-    ///
-    /// If a limit's configuration is wrong, if the backend can fail and a limit does not say what
-    /// happens then ([`Limit::on_error`](crate::Limit::on_error), or [`on_error`](Self::on_error)
-    /// for all), or if the backend does not support these limits. The error names the policy, the
-    /// field, the value and the bound.
-    pub fn build(self) -> Result<ThrottleLayer<B>, ConfigError> {
-        let version = build(self, &Origin::New)?;
-        Ok(ThrottleLayer {
-            current: Live::new(version),
-        })
     }
 
     /// Sets what happens when the store fails, for limits without a rule of their own. There is no

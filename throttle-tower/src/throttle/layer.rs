@@ -8,6 +8,7 @@ use super::build::{Origin, build};
 use super::builder::ThrottleBuilder;
 use super::current::{Current, Live};
 use super::service::Throttle;
+use super::shared::Shared;
 use crate::event::LayerInfo;
 use crate::limit::IntoLimitTree;
 use crate::usage::Settlements;
@@ -144,7 +145,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// these limits.
     pub fn with_limits(&self, limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
         let template = self.current.now();
-        let next = template.with_limits(limits);
+        let next = of_version(&template, limits);
         let version = build(next, &Origin::Template(&template))?;
         Ok(Self {
             current: Live::new(version),
@@ -199,7 +200,7 @@ impl<B: Backend> ThrottleLayer<B> {
         self.current.replace(|former| {
             let next = ThrottleBuilder {
                 observers: former.options.observers.to_given(),
-                ..former.with_limits(limits)
+                ..of_version(former, limits)
             };
             build(next, &Origin::Former(former))
         })
@@ -277,6 +278,33 @@ impl<B: Backend> ThrottleLayer<B> {
                 current: current.upgrade()?,
             })
         }
+    }
+}
+
+/// The settings and the backend of a version, for other limits. Nothing observes them.
+fn of_version<B: Backend>(version: &Shared<B>, limits: impl IntoLimitTree) -> ThrottleBuilder<B> {
+    ThrottleBuilder {
+        limits: limits.into_limit_tree(),
+        backend: version.backend.clone(),
+        observers: Vec::new(),
+        settings: version.options.settings.clone(),
+    }
+}
+
+impl<B: Backend> ThrottleBuilder<B> {
+    /// Builds the layer, and reports it to its observers.
+    ///
+    /// # Errors
+    ///
+    /// If a limit's configuration is wrong, if the backend can fail and a limit does not say what
+    /// happens then ([`Limit::on_error`](crate::Limit::on_error), or [`on_error`](Self::on_error)
+    /// for all), or if the backend does not support these limits. The error names the policy, the
+    /// field, the value and the bound.
+    pub fn build(self) -> Result<ThrottleLayer<B>, ConfigError> {
+        let version = build(self, &Origin::New)?;
+        Ok(ThrottleLayer {
+            current: Live::new(version),
+        })
     }
 }
 

@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
 
-use super::builder_settings::BuilderSettings;
 use super::warning::Watch;
 use crate::headers::{Dialect, SdkHints};
 
@@ -19,17 +18,6 @@ pub(crate) struct ResponseOptions {
 pub(super) type HideHeaders = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 
 impl ResponseOptions {
-    /// `former` is what the layer has warned of until its limits are replaced.
-    pub(super) fn new(settings: &BuilderSettings, former: Option<&Watch>) -> Self {
-        Self {
-            dialect: settings.dialect.unwrap_or_default(),
-            hide_headers: settings.hide_headers.clone(),
-            sdk_hints: settings.sdk_hints,
-            report_in_response: settings.report_in_response.unwrap_or_default(),
-            watch: Watch::new(settings.on_warning.clone(), former),
-        }
-    }
-
     /// Whether a response goes without the rate-limit headers.
     pub(super) fn hides<Body>(&self, response: &Response<Body>) -> bool {
         self.hide_headers

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use throttle_core::{Backend, PolicyName};
 
 use super::announced::Announced;
-use super::builder::ThrottleBuilder;
 use super::local_shares::Shares;
 use super::narrowed::Narrowed;
 use super::optional_steps::OptionalSteps;
@@ -12,7 +11,7 @@ use super::permits::Permits;
 use super::queues::Queues;
 use crate::client_ip::first_requests::KnownSources;
 use crate::event::LayerVersion;
-use crate::limit::{Applied, IntoLimitTree};
+use crate::limit::Applied;
 
 /// What the clones of a layer and its services share.
 pub(crate) struct Shared<B: Backend> {
@@ -39,16 +38,6 @@ pub(crate) struct Shared<B: Backend> {
 impl<B: Backend> Shared<B> {
     pub(super) fn name_of(&self, limit: &Applied) -> &PolicyName {
         &self.version.info().limits()[limit.index].name
-    }
-
-    /// The settings and the backend of this version, for other limits. Nothing observes them.
-    pub(super) fn with_limits(&self, limits: impl IntoLimitTree) -> ThrottleBuilder<B> {
-        ThrottleBuilder {
-            limits: limits.into_limit_tree(),
-            backend: self.backend.clone(),
-            observers: Vec::new(),
-            settings: self.options.settings.clone(),
-        }
     }
 }
 
