@@ -17,8 +17,9 @@ use crate::event::{Event, Observer};
 use crate::headers::{Dialect, SdkHints};
 use crate::limit::{IntoLimitTree, LimitTree, OnError};
 
-/// The settings of a layer that is still to be built: [`ThrottleLayer::builder`](crate::ThrottleLayer::builder) starts one, and
-/// [`build`](Self::build) makes the layer.
+/// The settings of a layer that is still to be built.
+/// [`ThrottleLayer::builder`](crate::ThrottleLayer::builder) starts one, and [`build`](Self::build)
+/// makes the layer.
 ///
 /// A builder is plain data. The setters stand in any order, and only `build` can fail. A setter
 /// that is called again replaces what was set, except for [`observe`](Self::observe) and
@@ -82,7 +83,8 @@ impl<B: Backend> ThrottleBuilder<B> {
     /// Adds an [`Observer`], which is called for each request that the layer passes on or refuses,
     /// and for what else it does. An observer changes no decision. It must not block, because
     /// requests wait for it. Its [`built`](Observer::built) is called by [`build`](Self::build),
-    /// and again when the limits are [replaced](ThrottleLayer::replace). Defaults to none, which
+    /// and again when the limits are [replaced](crate::ThrottleLayer::replace). Defaults to none,
+    /// which
     /// costs a request nothing.
     ///
     /// ```
@@ -346,7 +348,7 @@ impl<B: Backend> ThrottleBuilder<B> {
 
     /// Calls `hook` for every request that the layer passes on or refuses, on the request's task,
     /// so it must return quickly. It is not called for charges in the background: see
-    /// [`settlements`](ThrottleLayer::settlements). This is [`observe`](Self::observe) for a
+    /// [`settlements`](crate::ThrottleLayer::settlements). This is [`observe`](Self::observe) for a
     /// closure that does not name the type of its argument. A further hook is called after the ones
     /// before it. Defaults to no hook.
     pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
