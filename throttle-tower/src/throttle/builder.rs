@@ -84,8 +84,7 @@ impl<B: Backend> ThrottleBuilder<B> {
     /// and for what else it does. An observer changes no decision. It must not block, because
     /// requests wait for it. Its [`built`](Observer::built) is called by [`build`](Self::build),
     /// and again when the limits are [replaced](crate::ThrottleLayer::replace). Defaults to none,
-    /// which
-    /// costs a request nothing.
+    /// which costs a request nothing.
     ///
     /// ```
     /// use std::sync::Arc;
