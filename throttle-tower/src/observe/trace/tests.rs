@@ -128,10 +128,10 @@ async fn refusal_of_a_class_is_logged_with_its_name() {
     });
     for (layer, class, admitted) in [(low, "low", 1), (high, "high", 9)] {
         for _ in 0..admitted {
-            assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
+            assert_eq!(send(&layer, Some("sk-wxyz")).await, StatusCode::OK);
         }
         assert_eq!(
-            send(&layer, Some("sk-1234")).await,
+            send(&layer, Some("sk-wxyz")).await,
             StatusCode::TOO_MANY_REQUESTS
         );
         assert!(
@@ -150,12 +150,12 @@ async fn refusal_is_logged_with_its_policy_and_wait() {
         .observe(Traces::new())
         .build()
         .unwrap();
-    send(&layer, Some("sk-1234")).await;
+    send(&layer, Some("sk-wxyz")).await;
     assert!(log.events().is_empty(), "an admitted request is not logged");
 
     let entered = info_span!("request").entered();
     assert_eq!(
-        send(&layer, Some("sk-1234")).await,
+        send(&layer, Some("sk-wxyz")).await,
         StatusCode::TOO_MANY_REQUESTS
     );
     drop(entered);
@@ -237,9 +237,9 @@ async fn refusals_without_a_decision_are_logged() {
 async fn decisions_of_a_local_share_are_logged_as_degraded() {
     let (log, _guard) = Log::capture();
     let layer = down(OnError::local(4));
-    assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
+    assert_eq!(send(&layer, Some("sk-wxyz")).await, StatusCode::OK);
     assert_eq!(
-        send(&layer, Some("sk-1234")).await,
+        send(&layer, Some("sk-wxyz")).await,
         StatusCode::TOO_MANY_REQUESTS
     );
     let mut logged = log.events();
@@ -365,8 +365,8 @@ async fn law_11_no_event_or_span_field_contains_a_key() {
         info_span!("request", throttle.policy = Empty).entered(),
     );
     for _ in 0..12 {
-        send(&limited, Some("sk-1234")).await;
-        send(&down, Some("sk-1234")).await;
+        send(&limited, Some("sk-wxyz")).await;
+        send(&down, Some("sk-wxyz")).await;
     }
     drop(entered);
     let logged = format!("{:?} {:?}", log.events(), log.recorded());
@@ -374,7 +374,7 @@ async fn law_11_no_event_or_span_field_contains_a_key() {
         logged.contains("request refused") && logged.contains("throttle.policy"),
         "{logged}"
     );
-    assert!(!logged.contains("1234"), "{logged}");
+    assert!(!logged.contains("wxyz"), "{logged}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -477,7 +477,7 @@ async fn request_that_brings_a_limit_near_its_end_is_logged_once() {
         .build()
         .unwrap();
     for _ in 0..4 {
-        assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
+        assert_eq!(send(&layer, Some("sk-wxyz")).await, StatusCode::OK);
     }
     let message = ("message", "limit nearly used up");
     let fields = fields([
