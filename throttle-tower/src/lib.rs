@@ -115,7 +115,7 @@ pub use candidate::Candidate;
 #[doc(inline)]
 pub use client_ip::{ClientIp, TrustedProxies};
 pub use event::{
-    Activity, Event, LayerInfo, LimitInfo, LimitState, LimitStatus, Observer, Outcome,
+    Activity, Event, LayerInfo, LimitInfo, LimitState, LimitStatus, LimitUnits, Observer, Outcome,
 };
 #[doc(inline)]
 pub use extract::{Constant, Header, Host, KeyExtractor, Route};

@@ -16,7 +16,7 @@ use http_body_util::Empty;
 use throttle_tower::extract::MatchedRoute;
 use throttle_tower::rules::RulesError;
 use throttle_tower::{
-    Event, LimitState, ManualClock, MemoryBackend, Outcome, Throttle, ThrottleLayer, Timestamp,
+    Event, LimitUnits, ManualClock, MemoryBackend, Outcome, Throttle, ThrottleLayer, Timestamp,
 };
 use tower::{Layer, Service};
 
@@ -123,12 +123,12 @@ fn note(event: &Event<'_>, names: &[String], to: &mut Decided) {
     to.lacks_key = matches!(event.outcome, Outcome::MissingKey);
     to.limits.resize(names.len(), None);
     for limit in event.limits() {
-        let LimitState::Units { status, .. } = limit.state else {
+        let Some(LimitUnits { status, .. }) = limit.units() else {
             continue;
         };
         let name = limit.info.name.as_str();
-        if let Some(place) = names.iter().position(|own| own == name) {
-            to.limits[place] = Some(status.refuses());
+        if let Some(index) = names.iter().position(|own| own == name) {
+            to.limits[index] = Some(status.refuses());
         }
         to.is_overflow |= status.is_overflow();
     }

@@ -59,20 +59,18 @@ async fn event_lists_the_limits_that_apply_by_their_indices_in_the_layer() {
         .backend(memory())
         .observe(move |event: &Event<'_>| {
             for limit in event.limits() {
-                let LimitState::Units {
-                    status,
-                    capacity,
-                    cost,
-                    reserve,
-                    key,
-                } = limit.state
-                else {
+                let Some(units) = limit.units() else {
                     continue;
                 };
                 let name = limit.info.name.as_str().to_owned();
-                let counts = [capacity, cost, reserve, status.remaining()];
+                let counts = [
+                    units.capacity,
+                    units.cost,
+                    units.reserve,
+                    units.status.remaining(),
+                ];
                 let class = limit.class().map(str::to_owned);
-                let seen = (limit.index, name, counts, class, key.is_some());
+                let seen = (limit.index, name, counts, class, units.key.is_some());
                 log.lock().unwrap().push(seen);
             }
         })
@@ -119,7 +117,7 @@ async fn limit_on_requests_in_flight_may_stand_first_in_a_layer() {
     let report = layer.peek(&head).await.unwrap().unwrap();
     let states = report.limits().map(|limit| match limit.state {
         LimitState::NoKey(None) => (limit.index, "no key"),
-        LimitState::Units { .. } => (limit.index, "units"),
+        LimitState::Units(_) => (limit.index, "units"),
         LimitState::Permits { .. } => (limit.index, "permits"),
         _ => (limit.index, "another"),
     });

@@ -34,7 +34,7 @@ async fn peek<B: Backend>(layer: &ThrottleLayer<B>, parts: &Parts) -> LimitRepor
 /// What a peek says of each limit, in a word.
 fn said(report: &LimitReport) -> Vec<(&str, &'static str)> {
     let word = |state: LimitState<'_>| match state {
-        LimitState::Units { .. } => "units",
+        LimitState::Units(_) => "units",
         LimitState::Permits { .. } => "permits",
         LimitState::NoKey(None) => "skipped",
         LimitState::NoKey(Some(_)) => "refused",
@@ -51,7 +51,7 @@ fn said(report: &LimitReport) -> Vec<(&str, &'static str)> {
 /// The class and the reserve of each limit on a rate that applies.
 fn classes(report: &LimitReport) -> Vec<(usize, Option<&str>, u64)> {
     let units = report.limits().filter_map(|limit| match limit.state {
-        LimitState::Units { reserve, .. } => Some((limit.index, limit.class(), reserve)),
+        LimitState::Units(units) => Some((limit.index, limit.class(), units.reserve)),
         _ => None,
     });
     units.collect()
@@ -151,17 +151,9 @@ async fn peek_has_the_state_of_each_limit_also_where_it_does_not_apply() {
     ];
     assert_eq!(said(&report), expected);
     let limits: Vec<_> = report.limits().collect();
-    let LimitState::Units {
-        cost,
-        capacity,
-        key: Some(key),
-        status,
-        ..
-    } = limits[0].state
-    else {
-        panic!("{:?}", limits[0])
-    };
-    assert_eq!((cost, capacity, status.remaining()), (4, 9, 9));
+    let units = limits[0].units().unwrap();
+    let counts = (units.cost, units.capacity, units.status.remaining());
+    assert_eq!(counts, (4, 9, 9));
     let LimitState::Permits {
         needed,
         free,
@@ -171,7 +163,10 @@ async fn peek_has_the_state_of_each_limit_also_where_it_does_not_apply() {
     else {
         panic!("{:?}", limits[3])
     };
-    assert_eq!((needed, free, most, of_permits), (1, 5, 5, key));
+    assert_eq!(
+        (needed, free, most, of_permits),
+        (1, 5, 5, units.key.unwrap())
+    );
 
     let report = peek(&layer, &head(None, 4)).await;
     let expected = [
@@ -290,17 +285,9 @@ async fn report_of_a_request_lists_the_limits_that_apply() {
         let report: &LimitReport = response.extensions().get().unwrap();
         let limits: Vec<_> = report.limits().collect();
         assert_eq!(limits.len(), 1, "{limits:?}");
-        let LimitState::Units {
-            cost,
-            reserve,
-            capacity,
-            ..
-        } = limits[0].state
-        else {
-            panic!("{limits:?}")
-        };
+        let units = limits[0].units().unwrap();
         assert_eq!((limits[0].index, limits[0].class()), (1, Some("low")));
-        assert_eq!((cost, reserve, capacity), (charged, 4, 9));
+        assert_eq!((units.cost, units.reserve, units.capacity), (charged, 4, 9));
         assert_eq!(report.is_admitted(), charged > 0);
     }
 }

@@ -9,10 +9,10 @@ use super::layer_info::{LayerInfo, LimitInfo};
 ///
 /// ```
 /// use throttle_tower::throttle_core::{FixedWindow, Limiter, Policy, Rate};
-/// use throttle_tower::{LimitReport, LimitState, LimitStatus};
+/// use throttle_tower::{LimitReport, LimitStatus};
 ///
 /// fn used_up(limit: &LimitStatus<'_>) -> bool {
-///     matches!(limit.state, LimitState::Units { status, .. } if status.remaining() == 0)
+///     limit.units().is_some_and(|units| units.status.remaining() == 0)
 /// }
 ///
 /// let logins = Limiter::in_memory(Policy::new("login", FixedWindow::new(Rate::per_day(6)))?)?;
@@ -47,19 +47,7 @@ pub struct LimitStatus<'a> {
 #[non_exhaustive]
 pub enum LimitState<'a> {
     /// Of a limit on a rate that applies.
-    Units {
-        /// Whether it admits the request, and what is left.
-        status: &'a Status,
-        /// The units that an unused key of the request's tier has.
-        capacity: u64,
-        /// The units that the request costs. In the report of a request, the units that were
-        /// charged.
-        cost: u64,
-        /// The units that the request's class leaves free.
-        reserve: u64,
-        /// The request's key, in events and peeks. `Debug` does not show its content.
-        key: Option<&'a Key>,
-    },
+    Units(LimitUnits<'a>),
     /// Of a limit on requests in flight that applies: in peeks.
     Permits {
         /// The permits that the request needs.
@@ -81,12 +69,58 @@ pub enum LimitState<'a> {
     DoesNotApply,
 }
 
+/// What a limit on a rate says about a request to which it applies: see [`LimitStatus::units`].
+///
+/// ```
+/// use throttle_tower::throttle_core::{Gcra, Limiter, Policy, Rate};
+/// use throttle_tower::LimitReport;
+///
+/// let logins = Limiter::in_memory(Policy::new("login", Gcra::new(Rate::per_hour(6)))?)?;
+/// let report = LimitReport::of(logins.set(), logins.check("ada", 2));
+/// let units = report.limits().next().and_then(|limit| limit.units()).expect("a limit on a rate");
+/// assert_eq!((units.cost, units.status.remaining(), units.most()), (2, 4, 6));
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct LimitUnits<'a> {
+    /// Whether the limit admits the request, and what is left.
+    pub status: &'a Status,
+    /// The units that an unused key of the request's tier has.
+    pub capacity: u64,
+    /// The units that the request costs. In the report of a request, the units that were charged.
+    pub cost: u64,
+    /// The units that the request's class leaves free.
+    pub reserve: u64,
+    /// The request's key, in events and peeks. `Debug` does not show its content.
+    pub key: Option<&'a Key>,
+}
+
+impl LimitUnits<'_> {
+    /// Returns the most units that requests of the class may take: the capacity without the
+    /// reserve.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.capacity.saturating_sub(self.reserve)
+    }
+}
+
 impl<'a> LimitStatus<'a> {
+    /// Returns the units of a limit on a rate that applies to the request; `None` in every other
+    /// [state](Self::state).
+    #[must_use]
+    pub fn units(&self) -> Option<LimitUnits<'a>> {
+        match self.state {
+            LimitState::Units(units) => Some(units),
+            _ => None,
+        }
+    }
+
     /// Returns the request's [class](crate::Limit::priority), if the limit has classes.
     #[must_use]
     pub fn class(&self) -> Option<&'a str> {
         let reserve = match self.state {
-            LimitState::Units { reserve, .. } => reserve,
+            LimitState::Units(units) => units.reserve,
             LimitState::Permits { most, .. } => self.info.permits?.checked_sub(most)?,
             _ => return None,
         };
@@ -128,13 +162,13 @@ impl<'a> RequestSet<'a> {
         let status = decision.statuses().get(here)?;
         let policy = self.policies.get(here)?.tier(status.tier());
         let call = self.calls.get(here);
-        let state = LimitState::Units {
+        let state = LimitState::Units(LimitUnits {
             status,
             capacity: policy.algorithm().capacity(),
             cost: call.map_or(0, Call::cost),
             reserve: call.map_or(0, Call::reserve),
             key: call.and_then(Call::key),
-        };
+        });
         let info = layer.limits().get(index)?;
         Some(LimitStatus { index, info, state })
     }

@@ -16,7 +16,7 @@ pub use activity::Activity;
 pub(crate) use layer_info::LayerVersion;
 pub use layer_info::{LayerInfo, LimitInfo};
 pub(crate) use limit_status::RequestSet;
-pub use limit_status::{LimitState, LimitStatus};
+pub use limit_status::{LimitState, LimitStatus, LimitUnits};
 pub use observer::Observer;
 pub(crate) use observers::Observers;
 pub use outcome::{Event, Outcome};

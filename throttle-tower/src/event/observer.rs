@@ -25,7 +25,7 @@ use super::outcome::Event;
 ///
 /// use http::{Request, Response};
 /// use throttle_tower::{
-///     Constant, Event, Gcra, LayerInfo, LimitState, Observer, Rate, ThrottleLayer, all,
+///     Constant, Event, Gcra, LayerInfo, Observer, Rate, ThrottleLayer, all,
 ///     limit,
 /// };
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -45,9 +45,7 @@ use super::outcome::Event;
 ///
 ///     fn decided(&self, event: &Event<'_>) {
 ///         for limit in event.limits() {
-///             if let LimitState::Units { status, .. } = limit.state
-///                 && status.is_violated()
-///             {
+///             if limit.units().is_some_and(|units| units.status.is_violated()) {
 ///                 // The lock is held for an addition alone.
 ///                 let mut counts = self.0.lock().expect("no panic while it is locked");
 ///                 *counts.entry(limit.info.name.as_str().to_owned()).or_default() += 1;

@@ -208,7 +208,7 @@ mod tests {
     use throttle_core::{Backend, Gcra, Key, MemoryBackend, Rate};
 
     use super::*;
-    use crate::event::{LayerVersion, LimitState};
+    use crate::event::LayerVersion;
     use crate::{Constant, ThrottleLayer, all, limit, plans};
 
     fn parts() -> Parts {
@@ -315,10 +315,8 @@ mod tests {
                 layer: shared.version.info(),
             };
             let binding = event.binding().unwrap();
-            let LimitState::Units { capacity, .. } = binding.state else {
-                panic!("a limit on a rate");
-            };
-            assert_eq!((binding.info.name.as_str(), capacity), ("plan", 3));
+            let capacity = binding.units().map(|units| units.capacity);
+            assert_eq!((binding.info.name.as_str(), capacity), ("plan", Some(3)));
         });
     }
 

@@ -9,7 +9,7 @@ use throttle_core::{Decision, Policy, Status};
 
 use super::announced::Announced;
 use super::peek_states::PeekStates;
-use crate::event::{LimitState, LimitStatus};
+use crate::event::{LimitState, LimitStatus, LimitUnits};
 use crate::time::wall_micros;
 
 /// The decision about a request, with its policies.
@@ -142,13 +142,13 @@ impl LimitReport {
     ///
     /// ```
     /// use throttle_tower::throttle_core::{Gcra, Limiter, Policy, Rate};
-    /// use throttle_tower::{LimitReport, LimitState};
+    /// use throttle_tower::LimitReport;
     ///
     /// let logins = Limiter::in_memory(Policy::new("login", Gcra::new(Rate::per_hour(6)))?)?;
     /// let report = LimitReport::of(logins.set(), logins.check("ada", 2));
     /// let limit = report.limits().next().expect("there is one");
     /// assert_eq!((limit.index, limit.info.name.as_str()), (0, "login"));
-    /// assert!(matches!(limit.state, LimitState::Units { cost: 2, capacity: 6, .. }));
+    /// assert_eq!(limit.units().map(|units| (units.cost, units.capacity)), Some((2, 6)));
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn limits(&self) -> impl Iterator<Item = LimitStatus<'_>> {
@@ -184,13 +184,13 @@ impl LimitReport {
         let call = announced.peek.as_deref().map(|peek| &peek.calls[here]);
         let terms = announced.terms(here, status.tier());
         let most = terms.class.as_ref().map_or(capacity, |_| terms.quota.most);
-        LimitState::Units {
+        LimitState::Units(LimitUnits {
             status,
             capacity,
             cost: call.map_or(status.charged(), Call::cost),
             reserve: call.map_or(capacity.saturating_sub(most), Call::reserve),
             key: call.and_then(Call::key),
-        }
+        })
     }
 
     /// Returns whether the layer admits the request now, without a [wait](Self::retry_after).

@@ -27,7 +27,7 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// ```
     /// use http::Request;
-    /// use throttle_tower::{Constant, FixedWindow, LimitState, Rate, ThrottleLayer, limit};
+    /// use throttle_tower::{Constant, FixedWindow, Rate, ThrottleLayer, limit};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,11 +38,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// let report = throttle.peek(&head).await?.expect("it applies to every request");
     /// assert!(report.is_admitted());
     /// let limit = report.limits().next().expect("there is one");
-    /// let LimitState::Units { status, cost, .. } = limit.state else {
-    ///     panic!("it is a limit on a rate")
-    /// };
-    /// assert_eq!((limit.info.name.as_str(), cost), ("tokens", 400));
-    /// assert_eq!(status.remaining(), 1_000, "nothing is charged");
+    /// let units = limit.units().expect("it is a limit on a rate");
+    /// assert_eq!((limit.info.name.as_str(), units.cost), ("tokens", 400));
+    /// assert_eq!(units.status.remaining(), 1_000, "nothing is charged");
     /// # Ok(())
     /// # }
     /// ```

@@ -4,7 +4,7 @@ use throttle_core::Decision;
 
 use super::board::{Board, Moment};
 use super::rows::{LayerRows, whole_millis};
-use crate::{Activity, Event, LimitState, Observer, Offenders, Outcome};
+use crate::{Activity, Event, Observer, Offenders, Outcome};
 
 /// Counts by the indices of one version of a layer's limits.
 pub(super) struct PageObserver {
@@ -54,16 +54,10 @@ impl PageObserver {
     fn count_limits(&self, event: &Event<'_>, moment: &Moment) {
         let is_admitted = event.decision.is_some_and(Decision::is_admitted);
         for limit in event.limits() {
-            let LimitState::Units {
-                status,
-                capacity,
-                reserve,
-                key,
-                ..
-            } = limit.state
-            else {
+            let Some(units) = limit.units() else {
                 continue;
             };
+            let status = units.status;
             let flow = &self.rows.limits[limit.index].flow;
             // A member of an `any` that refuses a request which another one admits did neither.
             if is_admitted && !status.refuses() {
@@ -71,10 +65,9 @@ impl PageObserver {
             } else if status.is_violated() || status.would_refuse() {
                 flow.refused.count(moment.second());
             }
-            if let Some(key) = key {
-                let most = capacity.saturating_sub(reserve);
+            if let Some(key) = units.key {
                 let tightest = &self.board.tightest;
-                tightest.note(&limit.info.name, key, status, most, moment.micros);
+                tightest.note(&limit.info.name, key, status, units.most(), moment.micros);
             }
         }
         if let Some(binding) = event.binding() {

@@ -3,7 +3,7 @@
 use throttle_core::{Decision, Status};
 
 use super::handles::{DecisionResult, Handles};
-use crate::event::{Event, LimitInfo, LimitState, Outcome};
+use crate::event::{Event, LimitInfo, Outcome};
 use crate::limit::WarnAt;
 use crate::observe::decider::Decider;
 
@@ -17,20 +17,15 @@ impl Handles {
         }
         let is_admitted = event.decision.is_some_and(Decision::is_admitted);
         for limit in event.limits() {
-            let LimitState::Units {
-                status,
-                capacity,
-                reserve,
-                ..
-            } = limit.state
-            else {
+            let Some(units) = limit.units() else {
                 continue;
             };
+            let status = units.status;
             let handles = &self.limits[limit.index];
             let classes = &limit.info.classes;
-            let class = classes.iter().position(|(_, own)| *own == reserve);
+            let class = classes.iter().position(|(_, own)| *own == units.reserve);
             // The reserve of its class is not there for the request, nor among what remains.
-            let result = result_of(limit.info, status, capacity.saturating_sub(reserve));
+            let result = result_of(limit.info, status, units.most());
             handles.decisions[class.unwrap_or(0)][result as usize].increment(1);
             if is_admitted {
                 handles.charged.increment(status.charged());
@@ -41,8 +36,8 @@ impl Handles {
         }
         if let Outcome::Refused = event.outcome
             && let Some(binding) = event.binding()
-            && let LimitState::Units { status, .. } = binding.state
-            && status.is_violated()
+            && let Some(units) = binding.units()
+            && units.status.is_violated()
         {
             self.limits[binding.index].binding.increment(1);
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use throttle_core::Key;
 
-use crate::event::{Event, LimitState, Observer, Outcome};
+use crate::event::{Event, Observer, Outcome};
 use tracker::Tracker;
 
 pub use offender::Offender;
@@ -152,7 +152,7 @@ impl Observer for Offenders {
     fn decided(&self, event: &Event<'_>) {
         if let Outcome::Refused = event.outcome
             && let Some(limit) = event.binding()
-            && let LimitState::Units { key: Some(key), .. } = limit.state
+            && let Some(key) = limit.units().and_then(|units| units.key)
         {
             self.0.count(&limit.info.name, key);
         }

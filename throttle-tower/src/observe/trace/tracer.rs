@@ -5,7 +5,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Span, dispatcher};
 
 use super::event_budget::EventBudget;
-use crate::event::{Event, LayerInfo, LimitState, LimitStatus, Observer, Outcome};
+use crate::event::{Event, LayerInfo, LimitStatus, LimitUnits, Observer, Outcome};
 use crate::observe::decider::Decider;
 use crate::time::micros;
 
@@ -90,7 +90,7 @@ impl Tracer {
         }
         for audited in event.would_refuse() {
             if tracing::enabled!(target: "throttle", Level::INFO)
-                && let LimitState::Units { status, .. } = audited.state
+                && let Some(LimitUnits { status, .. }) = audited.units()
                 && let Some(left_out) = self.take(Some(&audited), |budgets| &budgets.audited)
             {
                 let fields = Fields {
@@ -106,8 +106,8 @@ impl Tracer {
 /// A field that the span does not declare is ignored.
 fn record(limit: &LimitStatus<'_>, span: &Span) {
     span.record(POLICY, limit.info.name.as_str());
-    if let LimitState::Units { status, .. } = limit.state {
-        span.record(REMAINING, status.remaining());
+    if let Some(units) = limit.units() {
+        span.record(REMAINING, units.status.remaining());
     }
 }
 
@@ -150,18 +150,13 @@ impl<'a> Fields<'a> {
             Outcome::NoPermit(limits) => limits.first(),
             _ => limit.map(|limit| &limit.info.name),
         };
-        let units = limit.and_then(|limit| match limit.state {
-            LimitState::Units {
-                status, capacity, ..
-            } => Some((capacity, status.remaining())),
-            _ => None,
-        });
+        let units = limit.and_then(LimitStatus::units);
         Self {
             outcome: event.outcome.label(),
             policy: policy.map(|name| name.as_str()),
             class: limit.and_then(LimitStatus::class),
-            limit: units.map(|(capacity, _)| capacity),
-            remaining: units.map(|(_, remaining)| remaining),
+            limit: units.map(|units| units.capacity),
+            remaining: units.map(|units| units.status.remaining()),
             retry_after_ms: wait.map(in_millis),
             decided_by: Decider::of(event).map(Decider::label),
             why: event.degraded().map(|why| why.label()),

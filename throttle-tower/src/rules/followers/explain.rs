@@ -33,13 +33,8 @@ pub(crate) async fn explain<B: Backend>(
 /// What one limit does.
 fn explained(limit: &LimitStatus<'_>) -> ExplainedLimit {
     let (verdict, left) = match limit.state {
-        LimitState::Units {
-            status,
-            capacity,
-            cost,
-            reserve,
-            key,
-        } => {
+        LimitState::Units(units) => {
+            let status = units.status;
             let retry_after = status.retry_after();
             let is_held = limit.info.wait_up_to.zip(retry_after);
             let verdict = match retry_after {
@@ -49,13 +44,13 @@ fn explained(limit: &LimitStatus<'_>) -> ExplainedLimit {
                 _ => Verdict::Refuses,
             };
             let left = KeyLeft {
-                cost,
-                has_key: key != Some(&Key::missing()),
+                cost: units.cost,
+                has_key: units.key != Some(&Key::missing()),
                 tier: status.tier(),
                 is_excepted: status.is_excepted(),
-                reserve,
+                reserve: units.reserve,
                 units: status.remaining(),
-                of: capacity,
+                of: units.capacity,
                 retry_after,
                 resets_in: status.reset_after(),
             };
