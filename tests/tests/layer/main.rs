@@ -17,6 +17,7 @@ mod deadlines;
 mod events;
 mod failure;
 mod hosts;
+mod house_style;
 mod keying;
 mod local;
 mod looked_up;

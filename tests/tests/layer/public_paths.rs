@@ -88,7 +88,7 @@ fn paths_are_read_from_imports_and_from_code() {
 }
 
 /// The sources in a folder that are compiled for users.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let files = entries.flat_map(|entry| match entry.file_name().to_str().unwrap() {
         "tests" | "tests.rs" => Vec::new(),

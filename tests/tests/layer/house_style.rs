@@ -1,0 +1,382 @@
+//! Names in the sources: a type is a noun, and its name is used once in its crate; an index is not
+//! called a place. What is not so yet is listed here, and the lists only get shorter.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::public_paths::files;
+
+const CRATES: [&str; 3] = ["throttle-core", "throttle-tower", "throttle-redis"];
+
+/// Files that only tests compile, next to those called `tests`.
+const TEST_FILES: [&str; 2] = ["failing_backend.rs", "memory/models.rs"];
+
+/// The most `inline(always)`, `inline(never)` and `cold` in `throttle-tower`. Each is there because
+/// a row of `tests/peers/instructions.txt` is more than 5 % shorter with it.
+const MOST_HINTS: usize = 36;
+
+/// Type names that a crate defines more than once.
+const REPEATED: &[&str] = &[
+    "throttle-core Asked",
+    "throttle-core Entry",
+    "throttle-core Kind",
+    "throttle-core Repr",
+    "throttle-core Tokens",
+    "throttle-redis Label",
+    "throttle-redis Observed",
+    "throttle-redis ObservedCall",
+    "throttle-redis WaitingDecision",
+    "throttle-tower Asked",
+    "throttle-tower Change",
+    "throttle-tower Condition",
+    "throttle-tower CostOf",
+    "throttle-tower Counted",
+    "throttle-tower Counts",
+    "throttle-tower Decided",
+    "throttle-tower Entry",
+    "throttle-tower Fields",
+    "throttle-tower Found",
+    "throttle-tower FoundTier",
+    "throttle-tower Holding",
+    "throttle-tower KeyFuture",
+    "throttle-tower Known",
+    "throttle-tower List",
+    "throttle-tower Lookup",
+    "throttle-tower Place",
+    "throttle-tower Problem",
+    "throttle-tower Problems",
+    "throttle-tower Quota",
+    "throttle-tower Recent",
+    "throttle-tower Refused",
+    "throttle-tower Seconds",
+    "throttle-tower Seen",
+    "throttle-tower State",
+    "throttle-tower Verdict",
+    "throttle-tower Waiting",
+    "throttle-tower Watch",
+];
+
+/// Types whose last word is no noun.
+const NO_NOUNS: &[&str] = &[
+    "throttle-core Asked",
+    "throttle-core Beside",
+    "throttle-core Excepted",
+    "throttle-core Fixed",
+    "throttle-core Found",
+    "throttle-core Known",
+    "throttle-core Leveled",
+    "throttle-core Observed",
+    "throttle-core Rest",
+    "throttle-core Restored",
+    "throttle-core Seen",
+    "throttle-core Shared",
+    "throttle-core Stored",
+    "throttle-core Struck",
+    "throttle-core Taken",
+    "throttle-core Trailing",
+    "throttle-core Written",
+    "throttle-redis Answered",
+    "throttle-redis Asked",
+    "throttle-redis Driven",
+    "throttle-redis Enqueued",
+    "throttle-redis Entered",
+    "throttle-redis Held",
+    "throttle-redis Kept",
+    "throttle-redis Logged",
+    "throttle-redis Multiplexed",
+    "throttle-redis Observed",
+    "throttle-redis Pending",
+    "throttle-redis Prepared",
+    "throttle-redis Reconnecting",
+    "throttle-redis Refused",
+    "throttle-redis Reporting",
+    "throttle-redis Reserved",
+    "throttle-redis Shared",
+    "throttle-redis Spawned",
+    "throttle-redis Waiting",
+    "throttle-tower Admitted",
+    "throttle-tower Announced",
+    "throttle-tower Applied",
+    "throttle-tower Asked",
+    "throttle-tower Bring",
+    "throttle-tower Building",
+    "throttle-tower Compiled",
+    "throttle-tower Corrected",
+    "throttle-tower Counted",
+    "throttle-tower Decided",
+    "throttle-tower Described",
+    "throttle-tower Either",
+    "throttle-tower Expected",
+    "throttle-tower Found",
+    "throttle-tower Held",
+    "throttle-tower Holding",
+    "throttle-tower Joined",
+    "throttle-tower Joining",
+    "throttle-tower Judged",
+    "throttle-tower Judging",
+    "throttle-tower KeyLeft",
+    "throttle-tower KeySeen",
+    "throttle-tower Keying",
+    "throttle-tower Known",
+    "throttle-tower Logged",
+    "throttle-tower LookupFailed",
+    "throttle-tower Masked",
+    "throttle-tower Missed",
+    "throttle-tower Narrowed",
+    "throttle-tower Normalized",
+    "throttle-tower Numbered",
+    "throttle-tower RefundedIfDropped",
+    "throttle-tower Refused",
+    "throttle-tower Rendered",
+    "throttle-tower Resolved",
+    "throttle-tower Running",
+    "throttle-tower Seen",
+    "throttle-tower Sent",
+    "throttle-tower Settling",
+    "throttle-tower Shared",
+    "throttle-tower Shown",
+    "throttle-tower Started",
+    "throttle-tower Unsettled",
+    "throttle-tower Waiting",
+];
+
+/// Folders of a crate whose code says `place`.
+const PLACES: &[&str] = &[
+    "throttle-core conformance",
+    "throttle-core memory",
+    "throttle-core root",
+    "throttle-core set",
+    "throttle-redis decide",
+    "throttle-redis root",
+    "throttle-redis script",
+    "throttle-redis shortcut",
+    "throttle-tower event",
+    "throttle-tower limit",
+    "throttle-tower plans",
+    "throttle-tower rules",
+    "throttle-tower throttle",
+    "throttle-tower usage",
+];
+
+/// Public types whose names stay.
+const PUBLIC: [&str; 6] = [
+    "BoxPrepared",
+    "OnMissing",
+    "PlansUnkeyed",
+    "Rated",
+    "Registered",
+    "Unkeyed",
+];
+
+/// Nouns that end in `ed` or `ing`.
+const NOUNS: [&str; 11] = [
+    "Binding", "Ending", "Finding", "Heading", "Nesting", "Reading", "Ring", "Ruling", "Spelling",
+    "Standing", "Warning",
+];
+
+/// Words that are no nouns, and do not end in `ed` or `ing`.
+const PARTICIPLES: [&str; 25] = [
+    "Begun", "Beside", "Built", "Done", "Driven", "Either", "Else", "Found", "Given", "Heard",
+    "Held", "Hidden", "Kept", "Known", "Left", "Lost", "Rest", "Seen", "Sent", "Shown", "Spent",
+    "Struck", "Taken", "Told", "Written",
+];
+
+#[test]
+fn type_name_is_defined_once_in_its_crate() {
+    let mut found = files_by(|_, text| type_names(text));
+    found.retain(|_, files| files.len() > 1);
+    let remedy = "give each type a name of its own, for example with the word of its folder";
+    compare(&found, REPEATED, remedy);
+}
+
+#[test]
+fn type_is_named_by_a_noun() {
+    let found = files_by(|_, text| {
+        let names = type_names(text).into_iter();
+        names.filter(|name| !is_noun(name)).collect()
+    });
+    let remedy = "name the type by what it holds: `HeldRequest`, not `Held`";
+    compare(&found, NO_NOUNS, remedy);
+}
+
+#[test]
+fn index_is_not_called_a_place() {
+    let found = files_by(|file, text| {
+        let folder = file.split_once('/').map_or("root", |(folder, _)| folder);
+        says_place(text).then_some(folder).into_iter().collect()
+    });
+    let remedy = "say index, position, slot or column, as it fits";
+    compare(&found, PLACES, remedy);
+}
+
+#[test]
+fn compiler_is_advised_only_where_users_notice() {
+    let hints = ["inline(always)", "inline(never)", "#[cold]"];
+    let files = sources("throttle-tower")
+        .into_iter()
+        .filter_map(|(file, text)| {
+            let count: usize = hints.iter().map(|hint| text.matches(hint).count()).sum();
+            (count > 0).then_some((file, count))
+        });
+    let files: Vec<_> = files.collect();
+    let count: usize = files.iter().map(|(_, count)| count).sum();
+    assert!(
+        count <= MOST_HINTS,
+        "{count} of {hints:?}, and at most {MOST_HINTS} may be there: remove one that saves at \
+        most 5 % of the instructions of a row. {files:#?}"
+    );
+}
+
+#[test]
+fn names_are_read_from_code_alone() {
+    let text = code(
+        "/// struct Comment;\npub(crate) struct A<'a>(&'a str);\n    enum B {}\ntype C = A;\ntrait D {\n \
+        type E; }\nlet f = '\"'; struct G;\n// place \"\nlet text = \"\\\"place // x\";\nstruct \
+        H;\nlet raw = r#\"place \"struct\"\"#;\n#[cfg(test)]\nmod tests {\nstruct I;\n}",
+    );
+    assert_eq!(type_names(&text), ["A", "B", "C", "D", "H"]);
+    assert!(!says_place(&text), "{text}");
+    for (code, expected) in [
+        ("let place = 1;", true),
+        ("let near_places = 1;", true),
+        ("struct Place;", true),
+        ("places_of[1]", true),
+        ("let text = text.replace(1, 2);", false),
+        ("struct Placement;", false),
+    ] {
+        assert_eq!(says_place(code), expected, "{code}");
+    }
+    for (name, expected) in [
+        ("HeldRequest", true),
+        ("Seed", true),
+        ("Ring", true),
+        ("Held", false),
+        ("LookupFailed", false),
+        ("Refused", false),
+        ("Waiting", false),
+    ] {
+        assert_eq!(is_noun(name), expected, "{name}");
+    }
+}
+
+/// The files in which something is found, by the crate and what it is.
+fn files_by(
+    find: impl for<'a> Fn(&'a str, &'a str) -> Vec<&'a str>,
+) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for own in CRATES {
+        for (file, text) in sources(own) {
+            for name in find(&file, &text) {
+                let files = found.entry(format!("{own} {name}")).or_default();
+                files.push(file.clone());
+            }
+        }
+    }
+    found
+}
+
+/// Compares what is found with a list that only gets shorter.
+fn compare(found: &BTreeMap<String, Vec<String>>, listed: &[&str], remedy: &str) {
+    let mut new = found.clone();
+    new.retain(|name, _| !listed.contains(&name.as_str()));
+    let mut unused = listed.to_vec();
+    unused.retain(|name| !found.contains_key(*name));
+    assert!(
+        new.is_empty() && unused.is_empty(),
+        "{remedy}: {new:#?}. Entries that the list no longer needs: {unused:#?}"
+    );
+}
+
+/// The files of a crate that are compiled for users, each with its code.
+fn sources(own: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(own)
+        .join("src");
+    let sources = files(&folder).into_iter().map(|path| {
+        let text = fs::read_to_string(&path).unwrap();
+        let file = path.strip_prefix(&folder).unwrap().to_str().unwrap();
+        (file.replace('\\', "/"), code(&text))
+    });
+    let sources = sources.filter(|(file, _)| !TEST_FILES.contains(&file.as_str()));
+    sources.collect()
+}
+
+/// The text without comments, strings, and unit tests, which stand at the end.
+fn code(text: &str) -> String {
+    let mut rest = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let mut code = String::new();
+    while let Some(start) = rest.find("//").into_iter().chain(rest.find('"')).min() {
+        let before = &rest[..start];
+        code.push_str(before);
+        rest = &rest[start..];
+        rest = if rest.starts_with("//") {
+            rest.find('\n').map_or("", |end| &rest[end..])
+        } else if before.ends_with('\'') {
+            // A quote as a character.
+            &rest[1..]
+        } else {
+            after_string(before, &rest[1..])
+        };
+    }
+    code + rest
+}
+
+/// What follows a string, which begins with `rest`.
+fn after_string<'a>(before: &str, rest: &'a str) -> &'a str {
+    let start = before.trim_end_matches('#');
+    if start.ends_with('r') {
+        let end = format!("\"{}", &before[start.len()..]);
+        return rest.split_once(&end).map_or("", |(_, after)| after);
+    }
+    let mut is_escaped = false;
+    let end = rest.find(|char| {
+        let is_end = char == '"' && !is_escaped;
+        is_escaped = char == '\\' && !is_escaped;
+        is_end
+    });
+    end.map_or("", |end| &rest[end + 1..])
+}
+
+/// The types that lines of code define, without those that belong to another one.
+fn type_names(code: &str) -> Vec<&str> {
+    let names = code.lines().filter_map(|line| {
+        let item = line.trim_start();
+        let item = match item.strip_prefix("pub") {
+            Some(item) if item.starts_with('(') => item.split_once(") ")?.1,
+            Some(item) => item.trim_start(),
+            None => item,
+        };
+        let (kind, rest) = item.split_once(' ')?;
+        let is_type = match kind {
+            "struct" | "enum" | "union" | "trait" => true,
+            "type" => !line.starts_with(' '),
+            _ => false,
+        };
+        let end = rest.find(|char: char| !char.is_alphanumeric());
+        let name = &rest[..end.unwrap_or(rest.len())];
+        (is_type && name.starts_with(char::is_uppercase)).then_some(name)
+    });
+    names.collect()
+}
+
+fn is_noun(name: &str) -> bool {
+    let last = name
+        .rfind(char::is_uppercase)
+        .map_or(name, |start| &name[start..]);
+    if NOUNS.contains(&last) || PUBLIC.contains(&name) {
+        return true;
+    }
+    // A feed, a seed and a need are nouns.
+    let has_ending = last.ends_with("ing") || last.ends_with("ed") && !last.ends_with("eed");
+    !has_ending && !PARTICIPLES.contains(&last)
+}
+
+fn says_place(code: &str) -> bool {
+    let words = code.split(|char: char| !char.is_alphanumeric() && char != '_');
+    words.flat_map(|word| word.split('_')).any(|word| {
+        let word = word.to_lowercase();
+        word == "place" || word == "places"
+    })
+}
