@@ -92,7 +92,7 @@ async fn event_lists_the_limits_that_apply_by_their_indices_in_the_layer() {
     );
 }
 
-/// The indices count limits on rates first, so those are not the places in the composition.
+/// The indices of limits on rates are then not those of their policies.
 #[tokio::test(start_paused = true)]
 async fn limit_on_requests_in_flight_may_stand_first_in_a_layer() {
     let warned = Arc::new(Mutex::new(Vec::new()));
@@ -110,8 +110,8 @@ async fn limit_on_requests_in_flight_may_stand_first_in_a_layer() {
         .on_warning(move |warning| log.lock().unwrap().push(warning.clone()))
         .build()
         .unwrap();
-    assert_eq!(names(&layer.info()), ["per-ip", "all", "jobs"]);
-    let (limit, permits) = (2, 1);
+    assert_eq!(names(&layer.info()), ["jobs", "per-ip", "all"]);
+    let (limit, permits) = (0, 1);
     let (head, _) = get().into_parts();
 
     let report = layer.peek(&head).await.unwrap().unwrap();
@@ -121,7 +121,7 @@ async fn limit_on_requests_in_flight_may_stand_first_in_a_layer() {
         LimitState::Permits { .. } => (limit.index, "permits"),
         _ => (limit.index, "another"),
     });
-    let expected = [(0, "no key"), (1, "units"), (2, "permits")];
+    let expected = [(0, "permits"), (1, "no key"), (2, "units")];
     assert_eq!(states.collect::<Vec<_>>(), expected);
 
     let call = layer.call_of("all", &head).await;
@@ -142,9 +142,9 @@ async fn limit_on_requests_in_flight_may_stand_first_in_a_layer() {
 #[tokio::test(start_paused = true)]
 async fn activities_name_limits_by_their_indices_in_the_layer() {
     let limits = all((
+        limit("jobs", InFlight::new(2)).by(Constant),
         shared("elsewhere", 9).when(|parts| parts.uri.path() == "/elsewhere"),
         shared("all", 9).refund_successful(),
-        limit("jobs", InFlight::new(2)).by(Constant),
     ));
     let journal = Arc::new(Journal::default());
     let layer = ThrottleLayer::builder(limits)
@@ -153,15 +153,15 @@ async fn activities_name_limits_by_their_indices_in_the_layer() {
         .unwrap();
     assert_eq!(
         names(&journal.layers.lock().unwrap()[0]),
-        ["elsewhere", "all", "jobs"]
+        ["jobs", "elsewhere", "all"]
     );
     send_each(&layer, [get()]).await;
-    let (limit, permits, units) = (2, 1, 1);
+    let (limit, permits, units) = (0, 1, 1);
     assert_eq!(
         journal.activities(),
         [
             Activity::TookPermits { limit, permits },
-            Activity::Refunded { limit: 1, units },
+            Activity::Refunded { limit: 2, units },
             Activity::ReturnedPermits { limit, permits },
         ]
     );

@@ -8,15 +8,13 @@ use std::path::{Path, PathBuf};
 /// A room of the crate, and the private paths that its files may use.
 const ROOMS: [(&str, &[&str]); 2] = [("rules", &RULES), ("observe/dashboard", &DASHBOARD)];
 
-const RULES: [&str; 16] = [
+const RULES: [&str; 14] = [
     "extract::host_name::MAX_LENGTH",
     "extract::host_name::has_letters_of_a_host",
     "extract::host_name::ipv6",
     "extract::host_name::normalized",
     "extract::host_name::without_port",
     "limit::ClassOf",
-    "limit::ConditionIndex",
-    "limit::Numbers",
     "limit::Priority",
     "limit::class_of",
     "limit::explained::ExplainedLimit",

@@ -34,8 +34,8 @@ pub struct LayerInfo {
 }
 
 impl LayerInfo {
-    /// Returns the limits: those on a rate in the order given, then those on requests in flight.
-    /// The index of a limit in this list is its index in statuses and activities.
+    /// Returns the limits, on rates and on requests in flight, in the order in which they are
+    /// written. The index of a limit in this list is its index in statuses and activities.
     #[must_use]
     pub fn limits(&self) -> &[LimitInfo] {
         &self.limits

@@ -136,8 +136,8 @@ pub(crate) struct RequestSet<'a> {
     /// In the order of the policies. There are none if a key was missing, or if there were too few
     /// permits.
     pub(crate) calls: &'a [Call],
-    /// The indices of the policies in the layer; empty if they are all of them.
-    pub(crate) places: &'a [usize],
+    /// The index of each policy's limit in the layer.
+    pub(crate) indices: &'a [usize],
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ impl RequestSet<'_> {
     pub(crate) const EMPTY: Self = Self {
         policies: &[],
         calls: &[],
-        places: &[],
+        indices: &[],
     };
 }
 
@@ -158,7 +158,7 @@ impl<'a> RequestSet<'a> {
         decision: &'a Decision,
         layer: &'a LayerInfo,
     ) -> Option<LimitStatus<'a>> {
-        let index = self.places.get(here).copied().unwrap_or(here);
+        let index = *self.indices.get(here)?;
         let status = decision.statuses().get(here)?;
         let policy = self.policies.get(here)?.tier(status.tier());
         let call = self.calls.get(here);

@@ -310,6 +310,7 @@ mod tests {
                 near: &[],
                 set: RequestSet {
                     policies: <MemoryBackend>::set(&shared.prepared).policies(),
+                    indices: &[0, 1],
                     ..RequestSet::EMPTY
                 },
                 layer: shared.version.info(),

@@ -12,6 +12,7 @@ use super::keying::Keying;
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use super::priority::Priority;
+use super::select::Selection;
 use super::warn_at::WarnAt;
 use crate::client_ip::ClientIp;
 use crate::client_ip::first_requests::FirstRequests;
@@ -20,19 +21,20 @@ use crate::extract::KeyExtractor;
 /// How a limit is applied to requests.
 #[derive(Clone)]
 pub(crate) struct Applied {
-    /// The index of the limit in the layer, once it is known.
+    /// The index of the limit in the layer: among its limits of all kinds, in the order in which they
+    /// are written.
     pub(crate) index: usize,
     pub(crate) keying: Keying,
     pub(crate) cost: Option<CostOf>,
     pub(crate) when: Option<Arc<dyn Condition>>,
+    /// What finds the limit for the requests that it applies to.
+    pub(crate) selection: Option<Arc<Selection>>,
     pub(crate) on_missing: OnMissing,
     pub(crate) on_error: Option<OnError>,
     /// How long a key future may take.
     pub(crate) key_deadline: Duration,
     /// Whether the key depends on the route.
     pub(crate) by_route: bool,
-    /// Whether it depends on the route if the limit applies.
-    pub(crate) for_some_routes: bool,
     /// Whether the key depends on the peer's address.
     pub(crate) by_peer: bool,
     pub(crate) key_seen: KeySeen,
@@ -65,10 +67,10 @@ impl Applied {
             by_route: uses(KeyExtractor::uses_route),
             by_peer: uses(|extractor| extractor.client_ip().is_some()),
             index: 0,
-            for_some_routes: false,
             keying,
             cost: None,
             when: None,
+            selection: None,
             on_missing: OnMissing::Share,
             on_error: None,
             key_deadline: DEFAULT_KEY_DEADLINE,
@@ -93,18 +95,30 @@ impl Applied {
         self
     }
 
-    /// Whether requests for which its condition does not hold need not be asked about the limit.
-    /// One that a handler settles is known by name to the handlers of all requests.
-    pub(crate) fn may_be_left_out(&self) -> bool {
-        self.when.is_some() && !self.charge_rules.settled_later
+    /// Whether it applies to some requests only.
+    #[inline]
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.when.is_some() | self.selection.is_some()
     }
 
-    /// The same limit for requests for which its condition holds, if it may be left out for the
-    /// others.
-    pub(crate) fn where_it_applies(&self) -> Self {
-        let when = self.when.clone().filter(|_| !self.may_be_left_out());
+    /// Whether it applies to a request. `selected` are the limits that are selected for it, in
+    /// ascending order.
+    pub(crate) fn applies(&self, selected: &[usize], parts: &Parts) -> bool {
+        (self.selection.is_none() || selected.binary_search(&self.index).is_ok())
+            && self.when.as_ref().is_none_or(|when| when.holds(parts))
+    }
+
+    /// Whether requests for which it is not selected need not be asked about the limit. One that a
+    /// handler settles is known by name to the handlers of all requests.
+    pub(crate) fn may_be_left_out(&self) -> bool {
+        self.selection.is_some() && !self.charge_rules.settled_later
+    }
+
+    /// The same limit for requests for which it is selected, if it may be left out for the others.
+    pub(crate) fn where_it_is_selected(&self) -> Self {
+        let selection = self.selection.clone().filter(|_| !self.may_be_left_out());
         Self {
-            when,
+            selection,
             key_seen: KeySeen(Arc::clone(&self.key_seen.0)),
             ..self.clone()
         }
@@ -228,14 +242,7 @@ mod tests {
     fn limit_by_a_key_has_no_other_rules() {
         let by = |keying| Applied::by(keying);
         let constant = by(Keying::Extracted(Arc::new(Constant)));
-        assert_eq!(
-            (
-                constant.by_route,
-                constant.for_some_routes,
-                constant.by_peer
-            ),
-            (false, false, false)
-        );
+        assert_eq!((constant.by_route, constant.by_peer), (false, false));
         assert!(constant.cost.is_none() && constant.when.is_none());
         assert_eq!(
             (constant.on_missing, constant.on_error),
@@ -246,19 +253,9 @@ mod tests {
             (Duration::from_secs(1), None)
         );
         let by_route = by(Keying::Extracted(Arc::new(Route)));
-        assert_eq!(
-            (
-                by_route.by_route,
-                by_route.for_some_routes,
-                by_route.by_peer
-            ),
-            (true, false, false)
-        );
+        assert_eq!((by_route.by_route, by_route.by_peer), (true, false));
         let by_peer = by(Keying::Extracted(Arc::new(ClientIp::peer())));
-        assert_eq!(
-            (by_peer.by_route, by_peer.for_some_routes, by_peer.by_peer),
-            (false, false, true)
-        );
+        assert_eq!((by_peer.by_route, by_peer.by_peer), (false, true));
         let by_future = by(Keying::Future(Arc::new(|_, _| {
             Box::pin(async { (None, FoundTier::Numbered(0)) })
         })));

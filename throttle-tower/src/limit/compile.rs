@@ -8,12 +8,15 @@ use throttle_core::{AnyCharge, ConfigError, PolicyName, PolicySet, PolicyTree};
 use super::applied::Applied;
 use super::compose::{LimitTree, Tree};
 use super::counted::Counted;
+use super::select::{Select, Selection};
 
 pub(crate) struct Compiled {
     pub(crate) set: PolicySet,
     /// How each policy of the set is applied.
     pub(crate) applied: Arc<[Applied]>,
     pub(crate) permits: PermitSet,
+    /// What finds the limits that apply, of compositions with a `select`.
+    pub(crate) selections: Arc<[Arc<Selection>]>,
 }
 
 /// The limits on requests in flight, and their composition.
@@ -50,12 +53,9 @@ impl LimitTree {
         let set = policies.map_or_else(|| Ok(PolicySet::none()), PolicySet::new)?;
         let Limits {
             applied,
-            mut permits,
+            permits,
+            selections,
         } = limits;
-        // Limits on rates come first, wherever the others stand in the composition.
-        for (index, limit) in permits.iter_mut().enumerate() {
-            limit.applied.index = applied.len() + index;
-        }
         let names = permits.iter().map(|limit| limit.name.as_str());
         let names: Vec<&str> = set
             .policies()
@@ -83,6 +83,7 @@ impl LimitTree {
                 limits: permits,
                 tree,
             },
+            selections: selections.into(),
         })
     }
 }
@@ -92,6 +93,7 @@ impl LimitTree {
 struct Limits {
     applied: Vec<Applied>,
     permits: Vec<PermitLimit>,
+    selections: Vec<Arc<Selection>>,
 }
 
 impl Limits {
@@ -107,12 +109,12 @@ impl Limits {
             Tree::Limit(limit) => {
                 let counted = limit.counted()?;
                 let mut applied = limit.applied;
+                applied.index = self.applied.len() + first;
                 match counted {
                     Counted::Units(policy) => {
                         if in_any && applied.charge_rules.ban.is_some() {
                             return Err(ban_in_any().in_policy(policy.name()));
                         }
-                        applied.index = self.applied.len();
                         self.applied.push(applied.with_least_estimate());
                         (Some(policy.into()), None)
                     }
@@ -146,7 +148,33 @@ impl Limits {
                 }
                 _ => return Err(mixed_any(&self.permits[first].name)),
             },
+            Tree::Selected(tree, select) => {
+                let rates = self.applied.len();
+                let halves = self.split(*tree, in_any)?;
+                self.select(select, rates, first)?;
+                halves
+            }
         })
+    }
+
+    /// Lets `select` find the limits from these on.
+    fn select(
+        &mut self,
+        select: Arc<dyn Select>,
+        rates: usize,
+        permits: usize,
+    ) -> Result<(), ConfigError> {
+        let limits = rates + permits..self.applied.len() + self.permits.len();
+        let selection = Arc::new(Selection { select, limits });
+        let permits = self.permits[permits..].iter_mut();
+        let rates = self.applied[rates..].iter_mut();
+        for limit in rates.chain(permits.map(|limit| &mut limit.applied)) {
+            if limit.selection.replace(Arc::clone(&selection)).is_some() {
+                return Err(nested_select());
+            }
+        }
+        self.selections.push(selection);
+        Ok(())
     }
 
     fn split_members(
@@ -162,6 +190,13 @@ impl Limits {
         }
         Ok((policies, permits))
     }
+}
+
+fn nested_select() -> ConfigError {
+    let rule = "a select finds all limits of its composition, also those of the compositions \
+        within it; let the outer select find them, or compose the two next to each other, as in \
+        all((first, second))";
+    ConfigError::new("select", "within another select", rule)
 }
 
 fn ban_in_any() -> ConfigError {

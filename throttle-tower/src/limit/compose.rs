@@ -1,5 +1,8 @@
+use std::sync::Arc;
+
 use throttle_core::AnyCharge;
 
+use super::select::Select;
 use super::single::Limit;
 
 /// A composition of limits: what [`all`] and [`any`] return, and what a single limit converts into.
@@ -21,6 +24,7 @@ pub(super) enum Tree {
     Limit(Box<Limit<()>>),
     All(Vec<LimitTree>),
     Any(Vec<LimitTree>, AnyCharge),
+    Selected(Box<LimitTree>, Arc<dyn Select>),
     Nothing,
 }
 
@@ -81,6 +85,18 @@ impl LimitTree {
             *charge = AnyCharge::EveryAdmitting;
         }
         self
+    }
+
+    /// Lets `select` find the limits of this composition that apply to a request. A limit that it
+    /// does not find does not apply; one that it finds applies if its
+    /// [condition](crate::Limit::when) holds, too. Defaults to all limits.
+    ///
+    /// It is for hundreds of limits that apply to few requests each: a request costs what the
+    /// limits that it meets cost, however many others there are. For a few limits, conditions are
+    /// simpler. The composition may be a member of another one, where its indices stay the same. If
+    /// it is within another composition with a `select`, building the layer fails.
+    pub fn select(self, select: impl Select) -> Self {
+        Self(Tree::Selected(Box::new(self), Arc::new(select)))
     }
 }
 

@@ -1,24 +1,9 @@
 //! Which requests a limit or a layer applies to.
 
-use std::any::Any;
-
 use http::request::Parts;
-use smallvec::SmallVec;
 
-pub(crate) trait Condition: Any + Send + Sync {
+pub(crate) trait Condition: Send + Sync {
     fn holds(&self, parts: &Parts) -> bool;
-
-    /// An empty index for conditions like this one, if there are so many of its kind that they are
-    /// to be found and not asked.
-    fn index(&self) -> Option<Box<dyn ConditionIndex>> {
-        None
-    }
-
-    /// Whether it holds for a request for which an [index](ConditionIndex) has found it. Defaults
-    /// to asking all of it.
-    fn holds_where_found(&self, parts: &Parts) -> bool {
-        self.holds(parts)
-    }
 
     /// Why it does not hold for a request, if more can be said than that the program says so.
     #[cfg(feature = "rules")]
@@ -33,18 +18,6 @@ impl<F: Fn(&Parts) -> bool + Send + Sync + 'static> Condition for F {
         self(parts)
     }
 }
-
-/// Finds the conditions that may hold for a request, among many.
-pub(crate) trait ConditionIndex: Send + Sync {
-    /// Adds a condition under a number; whether it can be found here.
-    fn add(&mut self, condition: &dyn Condition, number: u16) -> bool;
-
-    /// Adds the numbers of those that may hold, in any order, some of them more than once.
-    fn find(&self, parts: &Parts, found: &mut Numbers);
-}
-
-/// Numbers of conditions.
-pub(crate) type Numbers = SmallVec<[u16; 8]>;
 
 #[cfg(test)]
 mod tests {

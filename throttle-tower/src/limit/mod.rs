@@ -28,6 +28,7 @@ mod kind;
 mod on_error;
 mod on_missing;
 mod priority;
+mod select;
 mod warn_at;
 
 use http::request::Parts;
@@ -37,7 +38,7 @@ pub(crate) use applied::{Applied, Audit};
 pub(crate) use charge_rules::ChargeRules;
 pub(crate) use compile::{Compiled, PermitLimit, PermitSet, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
-pub(crate) use condition::{Condition, ConditionIndex, Numbers};
+pub(crate) use condition::Condition;
 pub use cost::IntoCost;
 pub(crate) use keying::{
     Found, FoundTier, Keying, LookedUp, LookupReport, LookupResult, TierLookup,
@@ -48,6 +49,8 @@ pub use on_missing::OnMissing;
 pub(crate) use priority::{Class, check_classes};
 #[cfg(feature = "rules")]
 pub(crate) use priority::{ClassOf, Priority, class_of};
+pub use select::Select;
+pub(crate) use select::{SelectedLimits, Selection, select};
 pub use single::{Limit, Unkeyed, limit};
 pub use throttle_core::backend::Ban;
 pub(crate) use warn_at::WarnAt;

@@ -8,7 +8,6 @@ use throttle_core::{ConfigError, Key, Policy};
 use tokio::time::timeout;
 
 use super::applied::Applied;
-use super::condition::Condition;
 use super::cost::IntoCost;
 use super::counted::Counted;
 use super::keying::{FoundTier, Keying, TierLookup};
@@ -200,8 +199,9 @@ impl<F> Limit<F> {
     /// which has several spellings, and lacks the prefix in a router that is nested in another one.
     ///
     /// It is called once for each request. A limit that does not apply costs a request this call,
-    /// and over a store a little more. For hundreds of limits of a route each, use the `match` of a
-    /// rule file (feature `rules`): such limits are found by the route, and not asked.
+    /// and over a store a little more. For hundreds of limits of a route each, use
+    /// [`LimitTree::select`](crate::LimitTree::select) or the `match` of a rule file (feature
+    /// `rules`): such limits are found by the route, and not asked.
     ///
     /// ```
     /// use http::request::Parts;
@@ -211,19 +211,8 @@ impl<F> Limit<F> {
     ///     .by(ClientIp::peer())
     ///     .when(|parts: &Parts| !parts.method.is_safe() && !is_preflight(parts));
     /// ```
-    pub fn when(self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.on_condition(Arc::new(applies))
-    }
-
-    pub(crate) fn on_condition(mut self, condition: Arc<dyn Condition>) -> Self {
-        self.applied.when = Some(condition);
-        self
-    }
-
-    /// Notes that [`when`](Self::when) depends on the route.
-    #[cfg(feature = "rules")]
-    pub(crate) fn for_some_routes(mut self) -> Self {
-        self.applied.for_some_routes = true;
+    pub fn when(mut self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.applied.when = Some(Arc::new(applies));
         self
     }
 

@@ -1,10 +1,12 @@
 //! How the limits of a file are composed: `compose`. By default a request must be admitted by all.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::entry::Entry;
 use super::file_value::FileValue;
 use super::form::*;
+use super::matching::Index;
 use super::names::{did_you_mean, listed};
 use super::problem::{Problems, RulesError};
 use crate::limit::{IntoLimitTree, LimitTree, all, any};
@@ -73,41 +75,63 @@ pub(super) fn compose(
     trees: Vec<Option<LimitTree>>,
     problems: &Problems,
 ) -> Option<LimitTree> {
-    let Some(field) = field else {
-        let mut in_order: Vec<_> = limits.iter().zip(trees).collect();
-        in_order.sort_by_key(|(limit, _)| limit.span.start);
-        let mut trees: Vec<LimitTree> = in_order
-            .into_iter()
-            .map(|(_, tree)| tree)
-            .collect::<Option<_>>()?;
-        return match trees.len() {
-            0 => Some(().into_limit_tree()),
-            1 => trees.pop(),
-            _ => Some(all(trees)),
-        };
+    let (tree, order) = match field {
+        Some(field) => named(field, limits, trees, problems)?,
+        None => in_order(limits, trees)?,
     };
-    let (places, mentioned) = (BTreeMap::new(), vec![false; limits.len()]);
+    let matchers: Vec<_> = order
+        .iter()
+        .map(|place| Arc::clone(&limits[*place].matcher))
+        .collect();
+    Some(match matchers.iter().all(|matcher| matcher.is_empty()) {
+        true => tree,
+        false => tree.select(Index::new(matchers)),
+    })
+}
+
+/// All limits, in the order of the file.
+fn in_order(
+    limits: &[Entry],
+    mut trees: Vec<Option<LimitTree>>,
+) -> Option<(LimitTree, Vec<usize>)> {
+    let mut order: Vec<usize> = (0..limits.len()).collect();
+    order.sort_by_key(|place| limits[*place].span.start);
+    let members = order.iter().map(|place| trees[*place].take());
+    let mut members: Vec<LimitTree> = members.collect::<Option<_>>()?;
+    let tree = match members.len() {
+        0 => ().into_limit_tree(),
+        1 => members.pop()?,
+        _ => all(members),
+    };
+    Some((tree, order))
+}
+
+/// The limits as `compose` names them.
+fn named(
+    field: &FileValue<'_>,
+    limits: &[Entry],
+    trees: Vec<Option<LimitTree>>,
+    problems: &Problems,
+) -> Option<(LimitTree, Vec<usize>)> {
     let mut names = Names {
-        places,
+        places: BTreeMap::new(),
         trees,
-        mentioned,
+        order: Vec::new(),
         unknown: 0,
     };
     for (place, limit) in limits.iter().enumerate() {
         names.places.entry(&limit.name).or_insert(place);
     }
     let tree = names.read(field).filter(|_| field.fits)?;
-    for (Entry { owner, span, .. }, _) in limits
-        .iter()
-        .zip(names.mentioned)
-        .filter(|(_, mentioned)| !mentioned)
-    {
-        let message = format!(
-            "{owner}: compose does not name it, so it would limit nothing; add it or remove it"
-        );
-        problems.add(Some(span.clone()), message);
+    for (place, Entry { owner, span, .. }) in limits.iter().enumerate() {
+        if !names.order.contains(&place) {
+            let message = format!(
+                "{owner}: compose does not name it, so it would limit nothing; add it or remove it"
+            );
+            problems.add(Some(span.clone()), message);
+        }
     }
-    Some(tree)
+    Some((tree, names.order))
 }
 
 struct Names<'e> {
@@ -115,7 +139,8 @@ struct Names<'e> {
     places: BTreeMap<&'e str, usize>,
     /// `None` after a problem.
     trees: Vec<Option<LimitTree>>,
-    mentioned: Vec<bool>,
+    /// The limits that are named, in the order of the composition.
+    order: Vec<usize>,
     /// How many names no limit has.
     unknown: usize,
 }
@@ -175,12 +200,13 @@ impl Names<'_> {
             field.problem(format_args!("no limit has this name{near}"));
             return None;
         };
-        if std::mem::replace(&mut self.mentioned[place], true) {
+        if self.order.contains(&place) {
             field.problem(
                 "the limit is named twice; a request asks it once, so name it in one place",
             );
             return None;
         }
+        self.order.push(place);
         Some(
             self.trees[place]
                 .take()

@@ -216,13 +216,13 @@ pub(super) fn read(
     let matcher = Arc::new(matching::read(table, context.registry));
     options::refuse_idle_missing_rule(table);
     let tree = match kind {
-        "concurrency" => of_permits(table, &matcher, context),
+        "concurrency" => of_permits(table, context),
         _ => {
             let limit = match kind {
                 "limit" => limit_on_a_rate(table, context),
                 _ => limit_by_plans(table, context),
             };
-            PendingLimit::of_rate(limit, table, &matcher, context).checked(table)
+            PendingLimit::of_rate(limit, table, context).checked(table)
         }
     };
     let has_on_error = fields.contains_key("on-error") || context.defaults.on_error.is_some();
@@ -314,11 +314,7 @@ fn bounds(table: Option<&FileValue<'_>>, count: &str, length: &str) -> Option<(u
     ))
 }
 
-fn of_permits(
-    table: &FileValue<'_>,
-    matcher: &Arc<Matcher>,
-    context: &Context<'_>,
-) -> Option<LimitTree> {
+fn of_permits(table: &FileValue<'_>, context: &Context<'_>) -> Option<LimitTree> {
     let rule = "and permits are taken at once; register an extractor with Registry::key";
     let by = table.get("by");
     let key = match by {
@@ -338,5 +334,5 @@ fn of_permits(
     let limit = most
         .zip(key)
         .map(|(most, key)| limit(name_of(table), InFlight::new(most)).by(key));
-    PendingLimit::of_each_kind(limit, table, matcher, context).checked(table)
+    PendingLimit::of_each_kind(limit, table, context).checked(table)
 }

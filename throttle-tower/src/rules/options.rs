@@ -12,7 +12,7 @@ use super::context::{Context, Defaults};
 use super::file_value::{FileValue, without_policy};
 use super::form::*;
 use super::key;
-use super::matching::{MATCH, Matcher, WHEN};
+use super::matching::{MATCH, WHEN};
 use super::registry::{CostOf, REFUNDS, Registry, registered};
 use super::values::DURATION;
 use crate::limit::{Limit, LimitTree, OnError, OnMissing, Priority, Rated};
@@ -293,18 +293,9 @@ impl<F: 'static> PendingLimit<F> {
     pub(super) fn of_each_kind(
         limit: Option<Limit<F>>,
         table: &FileValue<'_>,
-        matcher: &Arc<Matcher>,
         context: &Context<'_>,
     ) -> Self {
         let mut limit = Self(limit);
-        let matcher = Some(Arc::clone(matcher)).filter(|matcher| !matcher.is_empty());
-        limit.set(matcher, |limit, matcher| {
-            let limit = match matcher.uses_route() {
-                true => limit.for_some_routes(),
-                false => limit,
-            };
-            limit.on_condition(matcher)
-        });
         limit.set(cost(table, context.registry), |limit, cost| match cost {
             Cost::Units(units) => limit.cost(units),
             Cost::Of(cost) => limit.cost(move |parts: &Parts| cost(parts)),
@@ -342,10 +333,9 @@ impl PendingLimit {
     pub(super) fn of_rate(
         limit: Option<Limit>,
         table: &FileValue<'_>,
-        matcher: &Arc<Matcher>,
         context: &Context<'_>,
     ) -> Self {
-        let mut limit = Self::of_each_kind(limit, table, matcher, context);
+        let mut limit = Self::of_each_kind(limit, table, context);
         let flag = |name: &str| table.at(name).flag().filter(|is_set| *is_set);
         let settled = flag("settled-later");
         check_cost(table, settled.is_some());

@@ -39,6 +39,8 @@ pub(crate) struct Announced {
     pub(crate) options: ResponseOptions,
     /// If the policies are a part of the layer's.
     pub(super) part: Option<Arc<Part>>,
+    /// The index of each policy's limit in the layer. Empty if the limits are the policies.
+    pub(super) indices: Arc<[usize]>,
     /// The limits of the layer.
     pub(super) info: LayerInfo,
     /// What a peek has found.
@@ -117,20 +119,10 @@ impl Announced {
             warn_at: Arc::default(),
             options,
             part: None,
+            indices: Arc::default(),
             info: LayerInfo::of_policies(&[]),
             peek: None,
         }
-    }
-
-    /// Where the policies stand among those of the layer; empty if they are all of them.
-    #[inline]
-    pub(super) fn places(&self) -> &[usize] {
-        self.part.as_ref().map_or(&[], |part| &part.places)
-    }
-
-    /// The index in the layer of the policy at an index of these.
-    pub(super) fn place(&self, here: usize) -> usize {
-        self.places().get(here).copied().unwrap_or(here)
     }
 
     /// The problem document of a decision.

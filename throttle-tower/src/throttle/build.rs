@@ -1,5 +1,6 @@
 //! Builds what a layer shares, and reports what is wrong with its limits on its backend.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError, Policy, PolicySet};
@@ -48,6 +49,7 @@ pub(super) fn build<B: Backend>(
         set,
         applied,
         permits,
+        selections,
     } = limits.compile()?;
     let (template, former) = match origin {
         Origin::New => (None, None),
@@ -74,6 +76,7 @@ pub(super) fn build<B: Backend>(
         Arc::new(permits),
         (options, responses),
     )?;
+    shared.selections = selections;
     make_share(&mut shared)?;
     report_built(&mut shared, former, &observers);
     Ok(shared)
@@ -105,26 +108,28 @@ pub(super) fn unshared<B: Backend>(
     let waits = |limit: &Applied| !matches!(limit.keying, Keying::Extracted(_));
     let decides_in_steps = !permits.is_empty() || applied.iter().any(waits);
     let rates = announced.policies.iter().zip(&*applied);
-    let rates = rates.map(|(policy, limit)| LimitInfo::of_rate(policy, limit, decides_in_steps));
-    let version = LayerVersion::new(
-        backend.clone(),
-        rates.chain(permits.limits().iter().map(LimitInfo::of_permits)),
-    );
+    let rates = rates.map(|(policy, limit)| {
+        let info = LimitInfo::of_rate(policy, limit, decides_in_steps);
+        (limit.index, info)
+    });
+    let of_permits = permits.limits().iter();
+    let of_permits = of_permits.map(|limit| (limit.applied.index, LimitInfo::of_permits(limit)));
+    let infos: BTreeMap<usize, LimitInfo> = rates.chain(of_permits).collect();
+    let version = LayerVersion::new(backend.clone(), infos.into_values());
+    announced.indices = applied.iter().map(|limit| limit.index).collect();
     announced.info = version.info().clone();
     let announced = Arc::new(announced);
     let uses = OptionalSteps::of(&applied, &permits);
-    // Over a store, requests of one set share batches and scripts, which is worth more than to
-    // leave out a few limits. A queue is known by the index of its limit.
-    let is_narrowed = !uses.queues && (!backend.can_fail() || applied.len() > SHARED_BY_A_BATCH);
-    let narrowed = if is_narrowed {
-        Narrowed::new(&applied, backend.can_fail())
-    } else {
-        None
+    // A queue is known by the index of its limit.
+    let narrowed = match uses.queues {
+        false => Narrowed::new(&applied, backend.can_fail()),
+        true => None,
     };
     Ok(Shared {
         backend,
         version,
         prepared,
+        selections: Arc::default(),
         applied,
         uses,
         sources: Arc::default(),
@@ -136,9 +141,6 @@ pub(super) fn unshared<B: Backend>(
         narrowed,
     })
 }
-
-/// Up to so many limits are one set over a store, whether or not they apply.
-const SHARED_BY_A_BATCH: usize = 32;
 
 /// Makes the shares by which this process decides when the store does not, where a limit may need
 /// one.

@@ -138,7 +138,7 @@ impl LimitReport {
 
     /// Each limit and what it says about the request. The report of a request has the limits on
     /// rates that apply. The report of a [peek](crate::ThrottleLayer::peek) has all limits of the
-    /// layer: those on rates, then those on requests in flight.
+    /// layer, in their order.
     ///
     /// ```
     /// use throttle_tower::throttle_core::{Gcra, Limiter, Policy, Rate};
@@ -155,9 +155,10 @@ impl LimitReport {
         let announced = self.announced();
         let peek = announced.peek.as_deref();
         let of_rates = self.decided().statuses().iter().enumerate();
-        let of_rates = of_rates.filter_map(move |(here, status)| {
+        let of_rates = of_rates.filter_map(|(here, status)| {
+            let index = announced.indices.get(here).copied().unwrap_or(here);
             let state = match (
-                peek.and_then(|peek| peek.absences[here]),
+                peek.and_then(|peek| peek.absences[index]),
                 status.decided_by().error(),
             ) {
                 (Some(absence), _) => absence.into(),
@@ -165,12 +166,13 @@ impl LimitReport {
                 (None, Some(why)) if peek.is_some() => LimitState::Open(why),
                 (None, _) => return None,
             };
-            Some((announced.place(here), state))
+            Some((index, state))
         });
-        let rates = announced.policies.len();
-        let permits = peek.into_iter().flat_map(|peek| &peek.permits).enumerate();
-        let of_permits = permits.map(move |(here, permit)| (rates + here, permit.shown()));
-        of_rates.chain(of_permits).filter_map(|(index, state)| {
+        let permits = peek.into_iter().flat_map(|peek| &peek.permits);
+        let of_permits = permits.map(|(index, permit)| (*index, permit.shown()));
+        let mut states: SmallVec<[_; 4]> = of_rates.chain(of_permits).collect();
+        states.sort_unstable_by_key(|(index, _)| *index);
+        states.into_iter().filter_map(|(index, state)| {
             let info = announced.info.limits().get(index)?;
             Some(LimitStatus { index, info, state })
         })

@@ -32,7 +32,11 @@ impl OptionalSteps {
         let any =
             |uses: fn(&ChargeRules) -> bool| applied.iter().any(|limit| uses(&limit.charge_rules));
         let all = permits.limits().iter().map(|limit| &limit.applied);
-        let for_some_routes = applied.iter().chain(all).any(|limit| limit.for_some_routes);
+        let mut selections = applied
+            .iter()
+            .chain(all)
+            .filter_map(|limit| limit.selection.as_ref());
+        let for_some_routes = selections.any(|own| own.select.uses_route());
         Self {
             accounts: any(ChargeRules::may_change),
             handlers: any(|rules| rules.settled_later),

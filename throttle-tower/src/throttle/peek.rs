@@ -13,7 +13,7 @@ use super::steps::decide::report;
 use super::steps::look_up::look_up;
 use super::steps::refuse::closed;
 use super::steps::wait_queue::held_for;
-use crate::limit::{Applied, OnMissing};
+use crate::limit::{Applied, OnMissing, SelectedLimits, select};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Returns what would happen to a request with this head, charged nothing. `None` if the layer
@@ -84,9 +84,10 @@ impl<B: Backend> Shared<B> {
 
     /// The call of a request in the limit on a rate at an index. `None` if it does not apply or
     /// there is no key.
-    pub(super) async fn call_of(&self, place: usize, parts: &Parts) -> Option<Call> {
-        let (mut asked, _) = find(self, Scope::Only(place), parts).await;
-        Some(asked.calls.swap_remove(place)).filter(|call| call.key().is_some())
+    pub(super) async fn call_of(&self, policy: usize, parts: &Parts) -> Option<Call> {
+        let only = Scope::Only(self.applied[policy].index);
+        let (mut asked, _) = find(self, only, parts).await;
+        Some(asked.calls.swap_remove(policy)).filter(|call| call.key().is_some())
     }
 }
 
@@ -99,7 +100,7 @@ pub(super) enum Scope {
     /// unit would get.
     #[cfg(feature = "axum")]
     Client,
-    /// One limit on a rate, if it applies.
+    /// One limit, by its index in the layer, if it applies.
     Only(usize),
 }
 
@@ -124,18 +125,19 @@ pub(super) async fn look<B: Backend>(
     let rejects = |absence: &Option<Absence>| matches!(absence, Some(Absence::NoKey(Some(_))));
     let may_pass = shared.permits.look(&asked.needs).is_ok() && !absences.iter().any(rejects);
     let limits = shared.permits.limits().iter().zip(&asked.needs).enumerate();
-    let permits =
-        limits.map(
-            |(index, (limit, call))| match (absences[limit.applied.index], call.key()) {
-                (None, Some(key)) => PermitState::Counted {
-                    key: key.clone(),
-                    needed: call.cost(),
-                    free: shared.permits.free(index, call),
-                    most: limit.most.saturating_sub(call.reserve()),
-                },
-                (absence, _) => PermitState::Absent(absence.unwrap_or(Absence::DoesNotApply)),
+    let permits = limits.map(|(number, (limit, call))| {
+        let index = limit.applied.index;
+        let state = match (absences[index], call.key()) {
+            (None, Some(key)) => PermitState::Counted {
+                key: key.clone(),
+                needed: call.cost(),
+                free: shared.permits.free(number, call),
+                most: limit.most.saturating_sub(call.reserve()),
             },
-        );
+            (absence, _) => PermitState::Absent(absence.unwrap_or(Absence::DoesNotApply)),
+        };
+        (index, state)
+    });
     let states = PeekStates {
         may_pass,
         held_for: held_for(shared, &decision).filter(|_| may_pass),
@@ -172,6 +174,7 @@ async fn find<B: Backend>(
     let limits = shared.applied.len() + shared.permits.limits().len();
     let mut finding = Finding {
         scope,
+        selected: select(&shared.selections, parts),
         absences: vec![None; limits],
     };
     let mut asked = Asked::default();
@@ -184,6 +187,7 @@ async fn find<B: Backend>(
 /// What a peek finds before it asks the backend.
 struct Finding {
     scope: Scope,
+    selected: SelectedLimits,
     /// By the index of the limit in the layer.
     absences: Vec<Option<Absence>>,
 }
@@ -191,8 +195,8 @@ struct Finding {
 impl<B: Backend> Inquiry<B> for Finding {
     type Refusal = std::convert::Infallible;
 
-    fn applies(&mut self, _: &Shared<B>, _: Option<usize>, limit: &Applied, parts: &Parts) -> bool {
-        let holds = || limit.when.as_ref().is_none_or(|when| when.holds(parts));
+    fn applies(&mut self, limit: &Applied, parts: &Parts) -> bool {
+        let holds = || limit.applies(&self.selected, parts);
         let applies = match self.scope {
             Scope::Request => holds(),
             #[cfg(feature = "axum")]

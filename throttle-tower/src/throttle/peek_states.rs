@@ -15,8 +15,8 @@ pub(super) struct PeekStates {
     pub(super) calls: SmallVec<[Call; 3]>,
     /// Why a limit was not peeked at; `None` for those that were.
     pub(super) absences: Vec<Option<Absence>>,
-    /// One for each limit on requests in flight.
-    pub(super) permits: Vec<PermitState>,
+    /// One for each limit on requests in flight, by its index in the layer.
+    pub(super) permits: Vec<(usize, PermitState)>,
     /// Whether there are enough permits, and no required key is missing.
     pub(super) may_pass: bool,
     /// How long the layer would hold the request.

@@ -173,14 +173,15 @@ pub(super) struct Place {
     /// See [`Joining::late`].
     late: Duration,
     /// Those who are told when the request leaves, and when it joined.
-    seen: Option<(Observers, Instant)>,
+    seen: Option<(Observers, Instant, usize)>,
 }
 
 impl Place {
     /// Tells the observers of the request, now and when it leaves.
-    pub(super) fn observed(mut self, observers: &Observers) -> Self {
-        observers.happened(Activity::Queued { limit: self.key.0 });
-        self.seen = observers.start().map(|joined| (observers.clone(), joined));
+    pub(super) fn observed(mut self, observers: &Observers, limit: usize) -> Self {
+        observers.happened(Activity::Queued { limit });
+        let joined = observers.start();
+        self.seen = joined.map(|joined| (observers.clone(), joined, limit));
         self
     }
 
@@ -277,9 +278,9 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.change(|queue| queue.line.leave(self.entry, Instant::now()));
-        if let Some((observers, joined)) = &self.seen {
+        if let Some((observers, joined, limit)) = &self.seen {
             observers.happened(Activity::LeftQueue {
-                limit: self.key.0,
+                limit: *limit,
                 after: joined.elapsed(),
             });
         }

@@ -27,9 +27,9 @@ fn report_lookups<B: Backend>(shared: &mut Shared<B>) {
     if observers.is_empty() || !shared.applied.iter().any(is_tiered) {
         return;
     }
-    let reporting = |(index, limit): (usize, &Applied)| match &limit.keying {
+    let reporting = |limit: &Applied| match &limit.keying {
         Keying::Tiered(lookup) => {
-            let observers = observers.clone();
+            let (observers, index) = (observers.clone(), limit.index);
             let report = move |result| {
                 observers.happened(Activity::LookedUp {
                     limit: index,
@@ -43,5 +43,5 @@ fn report_lookups<B: Backend>(shared: &mut Shared<B>) {
         }
         Keying::Extracted(_) | Keying::Future(_) => limit.clone(),
     };
-    shared.applied = shared.applied.iter().enumerate().map(reporting).collect();
+    shared.applied = shared.applied.iter().map(reporting).collect();
 }

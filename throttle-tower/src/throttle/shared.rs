@@ -11,7 +11,7 @@ use super::permits::Permits;
 use super::queues::Queues;
 use crate::client_ip::first_requests::KnownSources;
 use crate::event::LayerVersion;
-use crate::limit::Applied;
+use crate::limit::{Applied, Selection};
 
 /// What the clones of a layer and its services share.
 pub(crate) struct Shared<B: Backend> {
@@ -21,6 +21,8 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) prepared: Arc<B::Prepared>,
     /// How each policy of the set is applied.
     pub(crate) applied: Arc<[Applied]>,
+    /// What finds the limits that apply, of compositions with a `select`.
+    pub(crate) selections: Arc<[Arc<Selection>]>,
     pub(super) uses: OptionalSteps,
     /// Which sources of the client's address have found clients.
     pub(super) sources: Arc<KnownSources>,
@@ -31,7 +33,7 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) options: Options,
     /// Also part of every report, so that a request clones one pointer only.
     pub(crate) announced: Arc<Announced>,
-    /// The same for the requests to which not all limits apply, if limits have conditions.
+    /// The same for the requests to which not all limits apply, if many are selected.
     pub(super) narrowed: Option<Narrowed<Arc<Self>>>,
 }
 
@@ -48,6 +50,7 @@ impl<B: Backend> Clone for Shared<B> {
             version: self.version.clone(),
             prepared: Arc::clone(&self.prepared),
             applied: Arc::clone(&self.applied),
+            selections: Arc::clone(&self.selections),
             uses: self.uses,
             sources: Arc::clone(&self.sources),
             permits: Arc::clone(&self.permits),

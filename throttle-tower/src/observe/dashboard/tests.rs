@@ -785,7 +785,7 @@ impl Observing {
                 set: RequestSet {
                     policies: MemoryBackend::<ManualClock>::set(&shared.prepared).policies(),
                     calls,
-                    places: &[],
+                    indices: &[0, 1, 2, 3],
                 },
                 layer: shared.version.info(),
             });

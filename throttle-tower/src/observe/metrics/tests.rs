@@ -41,7 +41,7 @@ fn report(layer: &ThrottleLayer, observer: &dyn Observer, calls: &[Call]) {
             set: RequestSet {
                 policies: <MemoryBackend>::set(&shared.prepared).policies(),
                 calls,
-                places: &[],
+                indices: &[0, 1, 2, 3],
             },
             layer: shared.version.info(),
         });

@@ -9,19 +9,18 @@ mod read;
 mod route;
 mod spelling;
 
-use std::any::Any;
 use std::collections::HashSet;
 
 use http::Method;
 use http::request::Parts;
 
 use self::host::Hosts;
-use self::index::Index;
+pub(super) use self::index::Index;
 use self::path::{PathPatterns, path_of};
 pub(super) use self::read::{MATCH, WHEN, read, read_layer};
 use super::registry::Condition;
 use crate::extract::Route;
-use crate::limit::{self, ConditionIndex, Numbers};
+use crate::limit;
 
 /// A request matches if each part that is there matches.
 #[derive(Default)]
@@ -65,6 +64,19 @@ impl Matcher {
 
     pub(super) fn matches(&self, parts: &Parts) -> bool {
         self.missed(parts, false).is_none()
+    }
+
+    /// Whether a request for which the index has found the limit may not match it.
+    fn has_more_than_is_found_by(&self) -> bool {
+        self.methods.is_some()
+            || self.hosts.is_some()
+            || !self.conditions.is_empty()
+            || self.routes.is_some() && self.paths.is_some()
+    }
+
+    /// The same for a request for which the index has found the limit.
+    fn matches_where_found(&self, parts: &Parts) -> bool {
+        self.missed(parts, true).is_none()
     }
 
     /// The part of the limit that a request does not match; `None` if it matches.
@@ -138,36 +150,8 @@ impl limit::Condition for Matcher {
         self.matches(parts)
     }
 
-    fn index(&self) -> Option<Box<dyn ConditionIndex>> {
-        (self.routes.is_some() || self.paths.is_some()).then(|| Box::new(Index::default()) as _)
-    }
-
-    fn holds_where_found(&self, parts: &Parts) -> bool {
-        self.missed(parts, true).is_none()
-    }
-
     fn mismatch(&self, parts: &Parts) -> Option<String> {
         self.mismatch(parts)
-    }
-}
-
-impl ConditionIndex for Index {
-    fn add(&mut self, condition: &dyn limit::Condition, number: u16) -> bool {
-        match (condition as &dyn Any).downcast_ref() {
-            Some(Matcher {
-                routes: Some(routes),
-                ..
-            }) => self.add_routes(routes, number),
-            Some(Matcher {
-                paths: Some(paths), ..
-            }) => self.add_paths(paths, number),
-            _ => return false,
-        }
-        true
-    }
-
-    fn find(&self, parts: &Parts, found: &mut Numbers) {
-        self.find(parts, found);
     }
 }
 
@@ -183,11 +167,14 @@ fn routes_contain(routes: &HashSet<Box<str>>, parts: &Parts) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http::Request;
     use proptest::prelude::*;
 
     use super::*;
     use crate::extract::MatchedRoute;
+    use crate::limit::Select;
 
     const ROUTES: [&str; 4] = ["/", "/users/{}", "/users/{}/posts", "/files/{*}"];
     const PATTERNS: [&str; 8] = ["/", "/**", "/a", "/a/**", "/a/*", "/*/b", "/a/b", "/a/b/c"];
@@ -244,11 +231,8 @@ mod tests {
             matchers in prop::collection::vec((some(&METHODS), some(&ROUTES), some(&PATTERNS)), 1..12),
             requests in prop::collection::vec((0..2_usize, prop::option::of(0..4_usize), 0..PATHS.len() + 1), 1..20),
         ) {
-            let matchers: Vec<Matcher> = matchers.into_iter().map(matcher).collect();
-            let mut index = Index::default();
-            let numbers = || matchers.iter().zip(0_u16..);
-            let asked: Vec<u16> =
-                numbers().filter(|(one, number)| !index.add(*one, *number)).map(|(_, number)| number).collect();
+            let matchers: Vec<_> = matchers.into_iter().map(matcher).map(Arc::new).collect();
+            let index = Index::new(matchers.clone());
             for (method, route, path) in requests {
                 // Of too many segments, so that it fits all patterns.
                 let path = PATHS.get(path).map_or_else(|| format!("/%2f{}", "/a".repeat(1_000)), ToString::to_string);
@@ -257,17 +241,12 @@ mod tests {
                     request = request.extension(MatchedRoute(ROUTES[route].into()));
                 }
                 let parts = request.body(()).unwrap().into_parts().0;
-                let mut found = Numbers::from_slice(&asked);
-                ConditionIndex::find(&index, &parts, &mut found);
+                let mut found = Vec::new();
+                index.select(&parts, &mut |limit| found.push(limit));
                 found.sort_unstable();
-                found.dedup();
-                found.retain(|number| {
-                    let matcher: &dyn limit::Condition = &matchers[usize::from(*number)];
-                    matcher.holds_where_found(&parts)
-                });
-                let expected: Vec<u16> =
-                    numbers().filter(|(one, _)| one.matches(&parts)).map(|(_, number)| number).collect();
-                prop_assert_eq!(found.to_vec(), expected, "{:?}", parts.uri);
+                let matching = matchers.iter().enumerate().filter(|(_, one)| one.matches(&parts));
+                let expected: Vec<usize> = matching.map(|(limit, _)| limit).collect();
+                prop_assert_eq!(found, expected, "{:?}", parts.uri);
             }
         }
     }

@@ -9,7 +9,7 @@ use throttle_core::{
 };
 
 use super::bad::registry;
-use crate::limit::{Applied, Ban, Compiled, PermitLimit, WarnAt};
+use crate::limit::{Applied, Ban, Compiled, PermitLimit, WarnAt, select};
 use crate::rules::{Registry, Rules};
 use crate::{OnError, OnMissing};
 
@@ -323,10 +323,7 @@ fn flags_that_are_false_are_as_if_they_were_absent() {
         assert!(policy.unit().is_none());
         assert!(limit.cost.is_none() && limit.when.is_none() && limit.wait_up_to.is_none());
         assert_eq!((limit.on_missing, limit.on_error), (OnMissing::Share, None));
-        assert_eq!(
-            (limit.key_deadline, limit.for_some_routes),
-            (Duration::from_secs(1), false)
-        );
+        assert_eq!(limit.key_deadline, Duration::from_secs(1));
     }
 }
 
@@ -458,10 +455,9 @@ fn permits_are_asked_for_as_the_file_says() {
 
 /// The key and the permits of a request to which a limit applies.
 fn needed(limit: &PermitLimit, parts: &http::request::Parts) -> Option<(Option<Key>, u64)> {
-    let Applied {
-        when, cost, keying, ..
-    } = &limit.applied;
-    let applies = when.as_ref().is_none_or(|when| when.holds(parts));
+    let Applied { cost, keying, .. } = &limit.applied;
+    let selections: Vec<_> = limit.applied.selection.clone().into_iter().collect();
+    let applies = limit.applied.applies(&select(&selections, parts), parts);
     let cost = cost.as_ref().map_or(1, |cost| cost(parts));
     let key = keying.extractor().and_then(|key| key.extract(parts));
     applies.then_some((key, cost))

@@ -3,7 +3,6 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Key};
 
-use super::narrow::{self, Holding};
 use super::{classes, first_keys, missing_key};
 use crate::limit::{Applied, Found, Keying, LookedUp, PermitLimit};
 use crate::throttle::permits::Needs;
@@ -35,14 +34,8 @@ pub(in crate::throttle) trait Inquiry<B: Backend> {
     /// What ends it.
     type Refusal;
 
-    /// Returns whether a limit applies. `policy` is the index of a limit on a rate in its set.
-    fn applies(
-        &mut self,
-        shared: &Shared<B>,
-        policy: Option<usize>,
-        limit: &Applied,
-        parts: &Parts,
-    ) -> bool;
+    /// Returns whether a limit applies.
+    fn applies(&mut self, limit: &Applied, parts: &Parts) -> bool;
 
     /// Returns the units that a limit is asked for.
     fn cost(&self, limit: &Applied, parts: &Parts) -> u64 {
@@ -67,25 +60,15 @@ pub(in crate::throttle) trait Inquiry<B: Backend> {
     ) -> Result<Call, Self::Refusal>;
 }
 
-/// Asks about a request.
-pub(super) struct OfRequest<'a>(pub(super) &'a Holding);
+/// Asks about a request, for which these limits are selected.
+pub(super) struct OfRequest<'a>(pub(super) &'a [usize]);
 
 impl<B: Backend> Inquiry<B> for OfRequest<'_> {
     type Refusal = Box<Refused>;
 
     #[inline]
-    fn applies(
-        &mut self,
-        shared: &Shared<B>,
-        policy: Option<usize>,
-        limit: &Applied,
-        parts: &Parts,
-    ) -> bool {
-        match (&limit.when, policy) {
-            (None, _) => true,
-            (Some(_), Some(policy)) => narrow::applies(shared, policy, self.0, parts),
-            (Some(when), None) => when.holds(parts),
-        }
+    fn applies(&mut self, limit: &Applied, parts: &Parts) -> bool {
+        !limit.is_conditional() || limit.applies(self.0, parts)
     }
 
     #[inline]
@@ -121,7 +104,7 @@ pub(in crate::throttle) fn ask<B: Backend, I: Inquiry<B>>(
 ) -> Result<(), I::Refusal> {
     asked.calls.reserve_exact(shared.applied.len());
     for (policy, limit) in shared.applied.iter().enumerate() {
-        if !inquiry.applies(shared, Some(policy), limit, parts) {
+        if !inquiry.applies(limit, parts) {
             asked.calls.push(Call::SKIP);
             continue;
         }
@@ -153,7 +136,7 @@ pub(in crate::throttle) fn ask<B: Backend, I: Inquiry<B>>(
     }
     if shared.uses.permits_or_classes {
         for PermitLimit { applied: limit, .. } in shared.permits.limits() {
-            let applies = inquiry.applies(shared, None, limit, parts);
+            let applies = inquiry.applies(limit, parts);
             let need = match limit.keying.extractor().filter(|_| applies) {
                 Some(extractor) => {
                     let cost = inquiry.cost(limit, parts);

@@ -134,7 +134,7 @@ impl Corrected {
             };
         }
         let changes = receipt.items().iter().filter_map(|item| {
-            let limit = shared.announced.place(item.policy());
+            let limit = shared.applied[item.policy()].index;
             match item.taken().checked_sub(item.actual()) {
                 Some(0) => None,
                 Some(units) => Some(Activity::Refunded { limit, units }),
@@ -166,7 +166,7 @@ impl Corrected {
 
 /// Reports a charge that is made to the observers.
 fn tell_charged<B: Backend>(shared: &Shared<B>, place: usize, units: u64) {
-    let limit = shared.announced.place(place);
+    let limit = shared.applied[place].index;
     shared
         .options
         .observers

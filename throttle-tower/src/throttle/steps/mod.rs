@@ -2,7 +2,7 @@
 //!
 //! | step | what it does |
 //! |---|---|
-//! | [`narrow`] | finds the limits whose conditions hold, and the set of those |
+//! | [`narrow`] | finds the set of the limits that are selected, of many |
 //! | [`ask`] | finds one key and cost per policy: the calls |
 //! | [`classes`] | adds what a request leaves free for the classes above its own |
 //! | [`first_keys`] | warns if the first addresses are only those of proxies |

@@ -1,56 +1,34 @@
-//! The limits that a request is asked about: see `narrowed`.
+//! The set of the limits that are selected for a request: see `narrowed`.
 
 use std::sync::Arc;
 
-use http::request::Parts;
 use throttle_core::{Backend, PolicyNode, PolicySet, PolicyTree};
 
-use crate::limit::Numbers;
+use crate::limit::SelectedLimits;
 use crate::throttle::announced::Part;
 use crate::throttle::build::{make_share, unshared};
 use crate::throttle::shared::Shared;
 
-/// The conditions that hold for a request which the whole set decides.
-pub(super) type Holding = Option<Box<Numbers>>;
-
-/// What decides about a request. Conditions that it says to hold are not asked again.
+/// What decides about a request for which these limits are selected.
 #[inline]
 pub(super) fn narrow<'s, B: Backend>(
     whole: &'s Arc<Shared<B>>,
-    parts: &Parts,
-) -> (&'s Arc<Shared<B>>, Holding) {
+    selected: &SelectedLimits,
+) -> &'s Arc<Shared<B>> {
     let Some(narrowed) = &whole.narrowed else {
-        return (whole, None);
+        return whole;
     };
-    match narrowed.find(parts, |holding| {
-        only(whole, &|place| narrowed.applies(place, holding))
-    }) {
-        Ok(shared) => (shared, None),
-        Err(holding) => (whole, Some(holding)),
-    }
+    narrowed
+        .find(selected, || only(whole, selected))
+        .unwrap_or(whole)
 }
 
-/// Whether the limit at an index, which has a condition, applies to a request.
-#[inline]
-pub(super) fn applies<B: Backend>(
-    shared: &Shared<B>,
-    place: usize,
-    holding: &Holding,
-    parts: &Parts,
-) -> bool {
-    let limit = &shared.applied[place];
-    match (holding, &shared.narrowed) {
-        (Some(holding), Some(narrowed)) if limit.may_be_left_out() => {
-            narrowed.applies(place, holding)
-        }
-        _ => limit.when.as_ref().is_none_or(|when| when.holds(parts)),
-    }
-}
-
-/// The same layer with only those of the limits that may be left out of which `applies` is true;
-/// `None` if the backend does not take them.
-fn only<B: Backend>(whole: &Shared<B>, applies: &dyn Fn(usize) -> bool) -> Option<Arc<Shared<B>>> {
-    let stays = |place: usize| !whole.applied[place].may_be_left_out() || applies(place);
+/// The same layer with only those of the selected limits; `None` if the backend does not take them.
+fn only<B: Backend>(whole: &Shared<B>, selected: &SelectedLimits) -> Option<Arc<Shared<B>>> {
+    let stays = |place: usize| {
+        let limit = &whole.applied[place];
+        !limit.may_be_left_out() || selected.binary_search(&limit.index).is_ok()
+    };
     let places: Box<[usize]> = (0..whole.applied.len())
         .filter(|place| stays(*place))
         .collect();
@@ -59,7 +37,7 @@ fn only<B: Backend>(whole: &Shared<B>, applies: &dyn Fn(usize) -> bool) -> Optio
         .ok()?;
     let applied = places
         .iter()
-        .map(|place| whole.applied[*place].where_it_applies())
+        .map(|place| whole.applied[*place].where_it_is_selected())
         .collect();
     // A limit has one share, whatever set it is in: the options have its store.
     let settings = (whole.options.clone(), whole.announced.options.clone());

@@ -39,7 +39,7 @@ fn report_decided<B: Backend>(
         set: RequestSet {
             policies: &announced.policies,
             calls,
-            places: announced.places(),
+            indices: &announced.indices,
         },
         layer: shared.version.info(),
     });

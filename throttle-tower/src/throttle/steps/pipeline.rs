@@ -14,6 +14,7 @@ use super::narrow::narrow;
 use super::refuse_early::{Early, Unknown, refuse_early};
 use super::wait_queue;
 use crate::event::Outcome;
+use crate::limit::select;
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
@@ -35,11 +36,12 @@ pub(in crate::throttle) fn start<B: Backend>(
     {
         return Started::Judged(Judged::Pass(Admitted::untouched()));
     }
-    let (shared, holding) = narrow(whole, parts);
+    let selected = select(&whole.selections, parts);
+    let shared = narrow(whole, &selected);
     // A pair would be moved out of its initializer.
     let mut asked = Asked::default();
     let mut lookups = Vec::new();
-    let mut inquiry = OfRequest(&holding);
+    let mut inquiry = OfRequest(&selected);
     if let Err(refusal) = ask(&mut inquiry, shared, parts, (&mut asked, &mut lookups)) {
         return Started::Judged(Judged::Refuse(*refusal));
     }
@@ -96,7 +98,7 @@ pub(super) async fn decided<B: Backend>(
         if let Early::Refused(decided) = early {
             return Ok(*decided);
         }
-        look_up(&mut OfRequest(&None), shared, asked, lookups, parts).await?;
+        look_up(&mut OfRequest(&[]), shared, asked, lookups, parts).await?;
         if let Early::Failed(error) = early {
             return Ok(Decided::Failed(error));
         }

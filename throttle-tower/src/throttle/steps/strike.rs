@@ -72,11 +72,11 @@ fn count<B: Backend>(
             _ => None,
         };
         if begun.is_some() {
-            let place = striking.announced.place(place);
+            let limit = striking.applied[place].index;
             striking
                 .options
                 .observers
-                .happened(Activity::Banned { limit: place });
+                .happened(Activity::Banned { limit });
         }
         Ok(())
     })

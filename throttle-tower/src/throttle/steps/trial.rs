@@ -15,6 +15,7 @@ use super::narrow::narrow;
 use super::notify::notify;
 use super::{correct_charges, pipeline, wait_queue};
 use crate::event::Outcome;
+use crate::limit::select;
 use crate::throttle::layer::ThrottleLayer;
 use crate::throttle::shared::Shared;
 
@@ -55,10 +56,11 @@ fn decide_on_trial<B: Backend>(
     {
         return end(Some(Ruling::Admitted));
     }
-    let (shared, holding) = narrow(shared, parts);
+    let selected = select(&shared.selections, parts);
+    let shared = narrow(shared, &selected);
     let mut asked = Asked::default();
     let mut lookups = Vec::new();
-    let mut inquiry = OfRequest(&holding);
+    let mut inquiry = OfRequest(&selected);
     if ask::ask(&mut inquiry, shared, parts, (&mut asked, &mut lookups)).is_err() {
         return end(Some(Ruling::Refused(None)));
     }

@@ -180,6 +180,7 @@ impl<B: Backend> Waiting<'_, B> {
         };
         let (algorithm, units) = (self.algorithm(key.0)?, self.calls.get(key.0)?.cost());
         let (deadline, most) = (self.arrived + longest, self.shared.options.max_waiting());
+        let limit = self.shared.applied.get(key.0)?.index;
         let place = self.shared.queues.join(
             key,
             &Joining {
@@ -190,7 +191,7 @@ impl<B: Backend> Waiting<'_, B> {
                 late,
             },
         )?;
-        Some(place.observed(&self.shared.options.observers))
+        Some(place.observed(&self.shared.options.observers, limit))
     }
 
     /// Waits until a request is the first and due, as far as that is known without asking the

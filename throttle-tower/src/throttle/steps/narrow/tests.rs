@@ -15,6 +15,7 @@ use throttle_core::{
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::failing_backend::FailingBackend;
+use crate::limit::Select;
 use crate::throttle::Throttle;
 use crate::{
     Dialect, Event, Header, Limit, LimitReport, LimitStatus, LimitTree, OnError, OnMissing,
@@ -74,7 +75,7 @@ impl Leaf {
         let limit = limit(name, self.algorithm)
             .by(Header::new("x-key"))
             .cost(self.cost);
-        let limit = match self.option {
+        match self.option {
             0 => limit.on_missing(OnMissing::Skip),
             1 => limit.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)),
             2 if !in_any => limit.on_missing(OnMissing::Share).audit_announced(),
@@ -85,14 +86,32 @@ impl Leaf {
             5 => limit.refund_successful(),
             6 => limit.settled_later(),
             _ => limit.warn_at(0.5),
-        };
-        match self.when {
-            Some(bit) => limit.when(move |parts: &Parts| {
-                text(parts, "x-bits").parse::<u32>().unwrap() >> bit & 1 == 1
-            }),
-            None => limit,
         }
     }
+}
+
+/// Finds limits by the bits of a request.
+struct ByBits(Vec<Option<u32>>);
+
+impl Select for ByBits {
+    fn select(&self, parts: &Parts, found: &mut dyn FnMut(usize)) {
+        let bits: u32 = text(parts, "x-bits").parse().unwrap();
+        let applies = |bit: &Option<u32>| bit.is_none_or(|bit| bits >> bit & 1 == 1);
+        let limits = self.0.iter().enumerate().rev();
+        let applying = limits.filter(|(_, bit)| applies(bit));
+        applying.map(|(limit, _)| limit).for_each(found);
+    }
+}
+
+/// Limits that are never found, because a few selected limits are one set.
+fn others() -> LimitTree {
+    let other = |n: usize| {
+        let gcra = Gcra::new(Rate::per_hour(1));
+        limit(format!("other-{n}"), gcra)
+            .by(crate::Constant)
+            .on_error(OnError::Open)
+    };
+    all((0..40).map(other).collect::<Vec<_>>())
 }
 
 fn text<'p>(parts: &'p Parts, name: &str) -> &'p str {
@@ -103,18 +122,27 @@ fn text<'p>(parts: &'p Parts, name: &str) -> &'p str {
 }
 
 impl Node {
-    fn tree(&self, number: &mut usize, in_any: bool) -> LimitTree {
-        let members = |nodes: &[Self], number: &mut usize, in_any| -> Vec<LimitTree> {
-            nodes.iter().map(|node| node.tree(number, in_any)).collect()
+    /// Adds the conditions of its limits to `bits`.
+    fn tree(&self, bits: &mut Vec<Option<u32>>, in_any: bool) -> LimitTree {
+        let members = |nodes: &[Self], bits: &mut Vec<_>, in_any| -> Vec<LimitTree> {
+            nodes.iter().map(|node| node.tree(bits, in_any)).collect()
         };
         match self {
             Self::Limit(leaf) => {
-                *number += 1;
-                leaf.limit(format!("p{number}"), in_any).into()
+                bits.push(leaf.when);
+                leaf.limit(format!("p{}", bits.len()), in_any).into()
             }
-            Self::All(nodes) => all(members(nodes, number, in_any)),
-            Self::Any(nodes) => any(members(nodes, number, true)),
+            Self::All(nodes) => all(members(nodes, bits, in_any)),
+            Self::Any(nodes) => any(members(nodes, bits, true)),
         }
+    }
+
+    /// The composition with what finds its limits, next to a limit of all requests.
+    fn selected(&self) -> LimitTree {
+        let mut bits = Vec::new();
+        let tree = self.tree(&mut bits, false);
+        let always = limit("always", Gcra::new(Rate::per_minute(9))).by(crate::Constant);
+        all((always, all((tree, others())).select(ByBits(bits))))
     }
 }
 
@@ -154,16 +182,15 @@ impl Side {
             log.lock().unwrap().push(heard);
         };
         let store = MemoryBackend::builder().clock(clock.clone()).build();
-        let layer = ThrottleLayer::builder(node.tree(&mut 0, false))
+        let layer = ThrottleLayer::builder(node.selected())
             .backend(store)
             .report_in_response(true)
             .on_decision(hook)
             .build()
             .ok()?;
         layer.current.with(|shared| {
-            if let (Some(narrowed), true) = (&shared.narrowed, is_whole) {
-                narrowed.fill();
-            }
+            let narrowed = shared.narrowed.as_ref().filter(|_| is_whole);
+            narrowed.map(|narrowed| narrowed.fill())
         });
         Some(Self { layer, heard })
     }
@@ -247,11 +274,36 @@ proptest! {
     }
 }
 
-fn conditional(name: &str, count: u64, path: &'static str) -> Limit {
+fn of_hour(name: &str, count: u64) -> Limit {
     let gcra = Gcra::new(Rate::per_hour(count)).burst(count);
-    limit(name, gcra)
-        .by(crate::Constant)
-        .when(move |parts: &Parts| parts.uri.path() == path)
+    limit(name, gcra).by(crate::Constant)
+}
+
+/// Finds limits by their paths, in their order, and counts how often it is called.
+#[derive(Clone, Default)]
+struct ByPath {
+    paths: Vec<&'static str>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Select for ByPath {
+    fn select(&self, parts: &Parts, found: &mut dyn FnMut(usize)) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let limits = self.paths.iter().enumerate();
+        let applying = limits.filter(|(_, path)| **path == parts.uri.path());
+        applying.map(|(limit, _)| limit).for_each(found);
+    }
+}
+
+impl ByPath {
+    /// Limits with their paths, and what finds them among others.
+    fn select(limits: Vec<(&'static str, Limit)>) -> (Self, LimitTree) {
+        let (paths, limits): (Vec<_>, Vec<_>) = limits.into_iter().unzip();
+        let calls = Arc::default();
+        let select = Self { paths, calls };
+        let tree = all((all(limits), others())).select(select.clone());
+        (select, tree)
+    }
 }
 
 async fn send<S>(service: &Throttle<S>, path: &str) -> Response<()>
@@ -272,8 +324,8 @@ async fn answer(_: Request<()>) -> Result<Response<()>, Infallible> {
 
 #[tokio::test]
 async fn setting_that_is_replaced_after_requests_counts_for_all_requests() {
-    let builder =
-        ThrottleLayer::builder(all([conditional("a", 9, "/a"), conditional("b", 9, "/b")]));
+    let (_, limits) = ByPath::select(vec![("/a", of_hour("a", 9)), ("/b", of_hour("b", 9))]);
+    let builder = ThrottleLayer::builder(limits);
     let layer = builder.clone().build().unwrap();
     for (dialect, header) in [
         (Dialect::Draft11, "ratelimit-policy"),
@@ -295,33 +347,26 @@ async fn setting_that_is_replaced_after_requests_counts_for_all_requests() {
 }
 
 #[tokio::test]
-async fn condition_is_called_once_for_each_request_whatever_is_kept() {
+async fn limits_are_selected_once_for_each_request_whatever_is_kept() {
     for is_full in [false, true] {
-        let calls = Arc::new(AtomicUsize::new(0));
-        let counted = |name: &str, holds: bool| {
-            let calls = Arc::clone(&calls);
-            conditional(name, 9, "/").when(move |_: &Parts| {
-                calls.fetch_add(1, Ordering::Relaxed);
-                holds
-            })
-        };
-        let limits = all([
-            counted("a", true),
-            counted("b", false),
-            counted("later", true).settled_later(),
+        let (select, limits) = ByPath::select(vec![
+            ("/", of_hour("a", 9)),
+            ("/b", of_hour("b", 9)),
+            ("/", of_hour("later", 9).settled_later()),
         ]);
         let layer = ThrottleLayer::new(limits).unwrap();
         layer.current.with(|shared| {
-            shared
-                .narrowed
-                .as_ref()
-                .filter(|_| is_full)
-                .map(|narrowed| narrowed.fill())
+            let narrowed = shared.narrowed.as_ref().filter(|_| is_full);
+            narrowed.map(|narrowed| narrowed.fill())
         });
         let service = layer.layer(service_fn(answer));
         for sent in 1..=3 {
             send(&service, "/").await;
-            assert_eq!(calls.load(Ordering::Relaxed), 3 * sent, "full: {is_full}");
+            assert_eq!(
+                select.calls.load(Ordering::Relaxed),
+                sent,
+                "full: {is_full}"
+            );
         }
     }
 }
@@ -332,13 +377,12 @@ async fn limits_that_are_left_out_change_nothing_where_the_store_fails() {
     let layer = |rules: [OnError; 3]| {
         let of = |n: u64| {
             let path = ["/0", "/1", "/2", "/3"][n as usize % 4];
-            conditional(&format!("p{n}"), n % 7 + 2, path).on_error(rules[n as usize % 3])
+            let limit = of_hour(&format!("p{n}"), n % 7 + 2);
+            (path, limit.on_error(rules[n as usize % 3]))
         };
-        let always = limit("always", Gcra::new(Rate::per_hour(20)).burst(20))
-            .by(crate::Constant)
-            .on_error(rules[0]);
-        let limits: Vec<_> = (0..40).map(of).chain([always]).collect();
-        ThrottleLayer::builder(all(limits))
+        let (_, selected) = ByPath::select((0..40).map(of).collect());
+        let always = of_hour("always", 20).on_error(rules[0]);
+        ThrottleLayer::builder(all((selected, always)))
             .backend(FailingBackend)
             .build()
             .unwrap()
