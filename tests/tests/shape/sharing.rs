@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Layer, ServiceExt};
 
 use crate::obeying::{say, upstream};
-use crate::support::{MS, Remote, over, ten};
+use crate::support::{MS, Remote, over, ten, waiting};
 
 const LONGEST: Duration = Duration::from_secs(10);
 
@@ -299,6 +299,25 @@ async fn shape_reset_ends_the_pause_for_processes_that_have_not_heard_of_it() {
     sleep(300 * MS).await;
     let stopped = stopped_for(&other).await;
     assert!(stopped > 3_500 * MS, "{stopped:?}");
+}
+
+/// Its answer states a pause that the reset has ended since.
+#[tokio::test(start_paused = true)]
+async fn shape_look_begun_before_a_reset_is_ignored() {
+    let store = Remote::new(100 * MS);
+    let (one, other) = (process(&store), process(&store));
+    one.pause("key", 9_000 * MS);
+    sleep(1_000 * MS).await;
+    let start = Instant::now();
+    other.schedule("key", 1).await.unwrap();
+    // The look that has begun then has read the pause, and its answer is on the way.
+    let waiting = waiting(&other, "key").await;
+    sleep(60 * MS).await;
+    other.reset("key").await.unwrap();
+    sleep(60 * MS).await;
+    assert!(other.paused_until("key").is_none());
+    waiting.await.unwrap();
+    assert!(start.elapsed() < 1_000 * MS, "{:?}", start.elapsed());
 }
 
 #[test]

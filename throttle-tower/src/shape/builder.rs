@@ -197,8 +197,7 @@ impl ShaperBuilder {
     /// No call waits for this. A process looks for pauses when calls leave, at most four times a
     /// second for each key: one more decision of the store each time. So a process whose calls
     /// leave pauses within a quarter of a second and a round trip to the store, calls that wait
-    /// included. One that has not looked for a while sends one call more. At most 4,096 keys at a
-    /// time are looked at; pauses of others hold in one process only.
+    /// included. One that has not looked for a while sends one call more.
     ///
     /// No process is stopped for more than `longest` by one pause that another one has heard of,
     /// however many of them hear of it: 1 ms to 24 h, the same in all processes. What a process

@@ -12,6 +12,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
+use self::known::FleetPause;
 use super::error::{Pause, PauseCause};
 use crate::headers::read_upstream::Allowance;
 
@@ -53,6 +54,7 @@ pub(super) struct Pauses {
     /// No call leaves before, because the part of the pace is spaced so.
     spaced_until: Instant,
     forgotten_at: Instant,
+    pub(super) fleet: FleetPause,
 }
 
 /// What a stated reset is.
@@ -127,6 +129,7 @@ impl Pauses {
             part: None,
             spaced_until: now,
             forgotten_at: now,
+            fleet: FleetPause::new(now),
         }
     }
 
@@ -155,7 +158,7 @@ impl Pauses {
     }
 
     pub(super) fn is_needed(&self, now: Instant) -> bool {
-        now < self.forgotten_at || self.end() > now
+        self.forgotten_at.max(self.end()) > now || self.fleet.is_needed(now)
     }
 
     /// Whether a response is worth keeping a state for its key.

@@ -7,6 +7,7 @@
 // times a second.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use throttle_core::backend::{BoxPrepared, Call, Receipt};
@@ -16,7 +17,6 @@ use throttle_core::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::known::KnownPauses;
 use crate::jitter;
 use crate::time::micros;
 use crate::usage::Background;
@@ -42,7 +42,8 @@ pub(in super::super) struct SharedPauses {
     backend: BoxBackend,
     prepared: Arc<BoxPrepared>,
     pub(super) longest: Duration,
-    pub(super) known: KnownPauses,
+    /// What a look finds that began before the last reset is ignored.
+    pub(super) resets: AtomicU64,
     /// Runs the steps that no call waits for.
     pub(super) background: Background,
 }
@@ -79,7 +80,7 @@ impl SharedPauses {
             prepared: Arc::new(backend.prepare(set)?),
             backend,
             longest,
-            known: KnownPauses::default(),
+            resets: AtomicU64::new(0),
             background: Background::default(),
         })
     }
@@ -135,9 +136,7 @@ impl SharedPauses {
 
     /// Ends the pause of a key at the store, for processes that have not heard of it yet.
     pub(in super::super) async fn forget(&self, key: &Key) -> Result<(), BackendError> {
-        // Steps under way apply to it no more. One that has sent its charge already may still make
-        // it.
-        self.known.forget(key);
+        self.resets.fetch_add(1, Ordering::AcqRel);
         self.backend.reset(&self.prepared, PAUSES_AT, key).await
     }
 }
