@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::backend::{Backend, BackendError, Call, Receipt};
+use crate::backend::{Backend, BackendError, Call, KeyStep, Receipt};
 use crate::cost::Cost;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -95,13 +95,15 @@ impl<B: Backend> Limiter<B> {
         self.backend.settle(&self.prepared, receipt)
     }
 
-    /// Forgets one key of the policy at a place in the set.
+    /// Forgets one key of a policy, named by its index in the set.
     ///
     /// # Errors
     ///
-    /// If the store fails.
+    /// If the store fails, or the set has [no policy](PolicySet::policy) of that index.
     pub async fn reset(&self, policy: usize, key: &Key) -> Result<(), BackendError> {
-        self.backend.reset(&self.prepared, policy, key).await
+        let reset = KeyStep::Reset(key.clone());
+        self.backend.run(&self.prepared, policy, reset).await?;
+        Ok(())
     }
 
     pub(crate) fn calls(&self, call: &Call) -> SmallVec<[Call; 3]> {

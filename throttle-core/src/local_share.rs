@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::Algorithm;
-use crate::backend::{Answer, Backend, BackendErrorKind, Ban, Call, Exception, Receipt};
+use crate::backend::{Answer, Backend, BackendErrorKind, Ban, Call, ExceptedKey, KeyStep, Receipt};
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -151,11 +151,12 @@ impl LocalShare {
         }
     }
 
-    /// Counts a strike of a key about which the share has decided, as [`Backend::strike`] does. The
-    /// backend does not learn of it.
+    /// Counts a [strike](KeyStep::Strike) of a key about which the share has decided. The backend
+    /// does not learn of it.
     #[must_use = "it does nothing unless polled"]
-    pub fn strike(&self, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
-        self.memory.strike(&self.set, policy, key, ban)
+    pub fn strike(&self, policy: usize, key: Key, ban: Ban) -> Answer<Vec<ExceptedKey>> {
+        self.memory
+            .run(&self.set, policy, KeyStep::Strike(key, ban))
     }
 
     /// Settles the charges of the share. Returns a receipt of the backend's charges, for the
@@ -186,7 +187,8 @@ impl LocalShare {
 
     /// Forgets one key of the policy at a place in the set.
     pub fn reset(&self, policy: usize, key: &Key) {
-        drop(self.memory.reset(&self.set, policy, key));
+        let reset = KeyStep::Reset(key.clone());
+        drop(self.memory.run(&self.set, policy, reset));
     }
 
     /// Forgets every key of every policy whose name starts with `prefix`.

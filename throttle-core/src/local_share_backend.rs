@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::RwLock;
 
 use crate::backend::{
-    Answer, Backend, BackendError, Ban, Call, ExceptedKey, Exception, Receipt, Treatment,
+    Answer, Backend, BackendError, Call, ExceptedKey, KeyStep, Receipt, Treatment,
 };
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::key::Key;
 use crate::local_share::{share_own, shared_call};
 use crate::memory::{MemoryBackend, MemorySet};
 use crate::set::PolicySet;
@@ -229,52 +228,26 @@ impl<C: Clock> Backend for LocalShareBackend<C> {
         ready(Ok(()))
     }
 
-    fn reset(&self, prepared: &Arc<LocalShareSet>, policy: usize, key: &Key) -> Self::Done {
-        self.with(prepared, |set, _| self.memory.reset(set, policy, key))
+    /// An exception's limit is shared, too. The limits of exceptions are listed as the share that
+    /// they were set to.
+    fn run(
+        &self,
+        prepared: &Arc<LocalShareSet>,
+        policy: usize,
+        mut step: KeyStep,
+    ) -> Answer<Vec<ExceptedKey>> {
+        self.with(prepared, |set, processes| {
+            if let KeyStep::Except(_, Some(exception)) = &mut step
+                && let Treatment::Limit(limit) = &mut exception.treatment
+            {
+                *limit = Arc::new(limit.share(processes));
+            }
+            self.memory.run(set, policy, step)
+        })
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {
         self.memory.reset_all(prefix)
-    }
-
-    /// An exception's limit is shared, too.
-    fn except(
-        &self,
-        prepared: &Arc<LocalShareSet>,
-        policy: usize,
-        key: &Key,
-        mut exception: Option<Exception>,
-    ) -> Answer<()> {
-        self.with(prepared, |set, processes| {
-            if let Some(Exception {
-                treatment: Treatment::Limit(limit),
-                ..
-            }) = &mut exception
-            {
-                *limit = Arc::new(limit.share(processes));
-            }
-            self.memory.except(set, policy, key, exception)
-        })
-    }
-
-    fn strike(
-        &self,
-        prepared: &Arc<LocalShareSet>,
-        policy: usize,
-        key: &Key,
-        ban: &Ban,
-    ) -> Answer<Option<Exception>> {
-        self.with(prepared, |set, _| self.memory.strike(set, policy, key, ban))
-    }
-
-    /// Lists the limits of exceptions as the share that they were set to.
-    fn exceptions(
-        &self,
-        prepared: &Arc<LocalShareSet>,
-        policy: usize,
-        most: usize,
-    ) -> Answer<Vec<ExceptedKey>> {
-        self.with(prepared, |set, _| self.memory.exceptions(set, policy, most))
     }
 
     fn has_exceptions(&self) -> bool {

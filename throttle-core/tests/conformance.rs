@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use support::naive::Naive;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Answer, Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
-    Backend, BackendError, BoxBackend, ConfigError, Decision, Key, LocalShareBackend, ManualClock,
+    Backend, BackendError, BoxBackend, ConfigError, Decision, LocalShareBackend, ManualClock,
     MemoryBackend, PolicySet, Timestamp, conformance_tests,
 };
 
@@ -207,9 +207,17 @@ impl Backend for Hesitant {
         Hesitate::new(move || backend.settle_now(&prepared, charge))
     }
 
-    fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done {
-        let (backend, prepared, key) = (self.0.clone(), Arc::clone(prepared), key.clone());
-        Hesitate::new(move || drop(backend.reset(&prepared, policy, &key)))
+    fn run(
+        &self,
+        prepared: &Arc<Self::Prepared>,
+        policy: usize,
+        step: KeyStep,
+    ) -> Answer<Vec<ExceptedKey>> {
+        let (backend, prepared) = (self.0.clone(), Arc::clone(prepared));
+        Box::pin(async move {
+            Hesitate::new(|| ()).await?;
+            backend.run(&prepared, policy, step).await
+        })
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {

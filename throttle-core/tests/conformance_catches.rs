@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::naive::{Naive, fresh_at, place};
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
     AnyCharge, Backend, BackendError, BackendErrorKind, Clock, ConfigError, Cost, Decision, Key,
@@ -85,9 +85,12 @@ impl<F: Fault> Backend for Broken<F> {
         F::settle_later(&self.0, set, charge)
     }
 
-    fn reset(&self, set: &Arc<PolicySet>, policy: usize, key: &Key) -> Self::Done {
-        F::reset(&self.0, set, policy, key);
-        Box::pin(ready(Ok(())))
+    fn run(&self, set: &Arc<PolicySet>, policy: usize, step: KeyStep) -> Boxed<Vec<ExceptedKey>> {
+        let KeyStep::Reset(key) = step else {
+            return Box::pin(ready(Err(step.unsupported())));
+        };
+        F::reset(&self.0, set, policy, &key);
+        Box::pin(ready(Ok(Vec::new())))
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {

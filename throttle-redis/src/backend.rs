@@ -1,8 +1,8 @@
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 
-use throttle_core::backend::{Answer, Ban, Call, ExceptedKey, Exception, Receipt, Treatment};
+use throttle_core::backend::{Answer, Call, ExceptedKey, KeyStep, Receipt, Treatment};
 use throttle_core::{
     Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet,
     Timestamp,
@@ -114,7 +114,7 @@ fn refused<T: Send + 'static>(
     let error = BackendError::new(BackendErrorKind::Protocol)
         .uncharged()
         .with_source(why);
-    Box::pin(std::future::ready(Err(error)))
+    Box::pin(ready(Err(error)))
 }
 
 impl Backend for RedisBackend {
@@ -161,10 +161,45 @@ impl Backend for RedisBackend {
         })
     }
 
-    fn reset(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key) -> Answer<()> {
-        let key = key.clone();
+    /// One round trip to change a key. To list exceptions, the step goes through the keys of the
+    /// policy on every server, and names each key as the server does.
+    ///
+    /// Another process that has a [deny cache](crate::RedisBuilder::deny_cache) may refuse a key for
+    /// a second after an exception would admit it.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the step was run once or not at all.
+    fn run(
+        &self,
+        prepared: &Arc<RedisSet>,
+        index: usize,
+        step: KeyStep,
+    ) -> Answer<Vec<ExceptedKey>> {
+        let policy = match prepared.set().policy(index) {
+            Ok(policy) => policy,
+            Err(error) => return Box::pin(ready(Err(error))),
+        };
+        if let KeyStep::Except(_, Some(exception)) = &step {
+            let is_light = match &exception.treatment {
+                Treatment::Limit(limit) => server_work::check_one(policy, limit),
+                _ => Ok(()),
+            };
+            if let Err(error) = exception.check(policy, None).and(is_light) {
+                return refused(error);
+            }
+        }
         self.on(prepared, move |shared, set| async move {
-            reset::reset(&shared, &set, policy, &key).await
+            match step {
+                KeyStep::Reset(key) => reset::reset(&shared, &set, index, &key).await,
+                KeyStep::Except(key, exception) => {
+                    except::except(&shared, &set, index, &key, exception.as_ref()).await
+                }
+                KeyStep::Strike(key, ban) => except::strike(&shared, &set, index, &key, &ban).await,
+                KeyStep::Exceptions { most } => {
+                    except::exceptions(&shared, set.set().policies()[index].name(), most).await
+                }
+            }
         })
     }
 
@@ -174,68 +209,6 @@ impl Backend for RedisBackend {
             reset::reset_all(&shared, &prefix)
                 .await
                 .map_err(BackendError::from)
-        })
-    }
-
-    /// One round trip. Another process that has a [deny cache](crate::RedisBuilder::deny_cache) may
-    /// refuse the key for a second longer.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the exception was set or not.
-    fn except(
-        &self,
-        prepared: &Arc<RedisSet>,
-        policy: usize,
-        key: &Key,
-        exception: Option<Exception>,
-    ) -> Answer<()> {
-        if let (Some(exception), Some(of)) = (&exception, prepared.set().policies().get(policy)) {
-            let is_light = match &exception.treatment {
-                Treatment::Limit(limit) => server_work::check_one(of, limit),
-                _ => Ok(()),
-            };
-            if let Err(error) = exception.check(of, None).and(is_light) {
-                return refused(error);
-            }
-        }
-        let key = key.clone();
-        self.on(prepared, move |shared, set| async move {
-            except::except(&shared, &set, policy, &key, exception.as_ref()).await
-        })
-    }
-
-    /// One round trip, in one step of the server.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the strike was counted or not.
-    fn strike(
-        &self,
-        prepared: &Arc<RedisSet>,
-        policy: usize,
-        key: &Key,
-        ban: &Ban,
-    ) -> Answer<Option<Exception>> {
-        let (key, ban) = (key.clone(), *ban);
-        self.on(prepared, move |shared, set| async move {
-            except::strike(&shared, &set, policy, &key, &ban).await
-        })
-    }
-
-    /// Names each key as the server does. Goes through the keys of the policy on every server, step
-    /// by step.
-    fn exceptions(
-        &self,
-        prepared: &Arc<RedisSet>,
-        policy: usize,
-        most: usize,
-    ) -> Answer<Vec<ExceptedKey>> {
-        self.on(prepared, move |shared, set| async move {
-            let Some(policy) = set.set().policies().get(policy) else {
-                return Ok(Vec::new());
-            };
-            except::exceptions(&shared, policy.name(), most).await
         })
     }
 
@@ -310,20 +283,16 @@ mod tests {
             .build()
             .expect("valid options");
         store.connect(Ok(())).await;
-        let (foreign, key, calls) = (
-            prepare(&backend()),
-            Key::from("ada"),
-            [Call::from(Key::from("ada"))],
-        );
+        let (foreign, calls) = (prepare(&backend()), [Call::from(Key::from("ada"))]);
         let memory =
             Limiter::in_memory(RedisBackend::set(&foreign).policies()[0].clone()).expect("a set");
         let receipt = Receipt::of(&memory.decide(&calls).await.expect("a decision"), &calls)
             .expect("a charge")
             .actual(0);
         let errors = [
-            tokio::spawn(one.reset(&foreign, 0, &key))
+            one.run(&foreign, 0, KeyStep::Reset(Key::from("ada")))
                 .await
-                .expect("no panic")
+                .map(drop)
                 .expect_err("another backend's"),
             tokio::spawn(one.settle(&foreign, receipt))
                 .await

@@ -24,12 +24,10 @@ pub(crate) async fn except(
     policy: usize,
     key: &Key,
     exception: Option<&Exception>,
-) -> Result<(), CallError> {
+) -> Result<Vec<ExceptedKey>, CallError> {
     let over = exception.map(Exception::to_wire).unwrap_or_default();
     let within = shared.links.deadlines.decision;
-    change(shared, set, policy, key, &[over], within)
-        .await
-        .map(drop)
+    change(shared, set, policy, key, &[over], within).await
 }
 
 /// Counts a strike in one step. Returns the ban that it has begun.
@@ -39,7 +37,7 @@ pub(crate) async fn strike(
     policy: usize,
     key: &Key,
     ban: &Ban,
-) -> Result<Option<Exception>, CallError> {
+) -> Result<Vec<ExceptedKey>, CallError> {
     let numbers = ban.numbers().map(|number| number.to_string().into_bytes());
     change(
         shared,
@@ -60,16 +58,10 @@ async fn change(
     key: &Key,
     words: &[Vec<u8>],
     within: Duration,
-) -> Result<Option<Exception>, CallError> {
-    let (Some(names), Some(limit)) = (set.names.get(policy), set.set().policies().get(policy))
-    else {
-        return Ok(None);
-    };
-    let (name, script, header) = (
-        shared.keyspace.name(names, key),
-        script::except(),
-        limit.algorithm().tag(),
-    );
+) -> Result<Vec<ExceptedKey>, CallError> {
+    let name = shared.keyspace.name(&set.names[policy], key);
+    let script = script::except();
+    let header = set.set().policies()[policy].algorithm().tag();
     let command = || {
         let command = Command::new("EVALSHA")
             .arg(script.sha())
@@ -96,7 +88,7 @@ async fn change(
         .await?
         .as_slice()
     {
-        b"A" => Ok(None),
+        b"A" => Ok(Vec::new()),
         b"P" => Err(CallError::Malformed(
             "the exception is over already, by the server's clock",
         )),
@@ -104,7 +96,10 @@ async fn change(
             "a key holds something that is no state of a limit",
         )),
         reply => match reply.strip_prefix(b"B").and_then(Exception::from_wire) {
-            Some((ban, b"")) => Ok(Some(ban)),
+            Some((exception, b"")) => {
+                let key = String::from_utf8_lossy(&name).into_owned();
+                Ok(vec![ExceptedKey { key, exception }])
+            }
             _ => Err(CallError::Malformed("the script's reply has no flag")),
         },
     }

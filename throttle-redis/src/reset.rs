@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use throttle_core::Key;
+use throttle_core::backend::ExceptedKey;
 use tokio::time::Instant;
 
 use crate::decide::set::RedisSet;
@@ -11,21 +12,19 @@ use crate::link::connection::Command;
 use crate::pages::{Pages, STEP, on_keys};
 use crate::shared::Shared;
 
-/// Forgets one key.
+/// Forgets one key. Returns no exceptions.
 pub(crate) async fn reset(
     shared: &Arc<Shared>,
     set: &RedisSet,
     policy: usize,
     key: &Key,
-) -> Result<(), CallError> {
-    let Some(names) = set.names.get(policy) else {
-        return Ok(());
-    };
-    let name = shared.keyspace.name(names, key);
+) -> Result<Vec<ExceptedKey>, CallError> {
+    let name = shared.keyspace.name(&set.names[policy], key);
     let until = Instant::now() + shared.links.deadlines.decision;
     // What was refused until then may be admitted afterwards.
     let _forgetting = shared.shortcut.forgetting(|| vec![&name]);
-    delete(shared, std::slice::from_ref(&name), until).await
+    delete(shared, std::slice::from_ref(&name), until).await?;
+    Ok(Vec::new())
 }
 
 /// Forgets every key of every policy whose name starts with `prefix`, going through each primary's
@@ -50,6 +49,7 @@ async fn delete(shared: &Shared, names: &[Vec<u8>], until: Instant) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use throttle_core::backend::KeyStep;
     use throttle_core::{Backend, FixedWindow, Policy, PolicySet, PolicyTree, Rate};
     use tokio::task::JoinHandle;
 
@@ -79,6 +79,7 @@ mod tests {
         backend: &RedisBackend,
         policy: usize,
     ) -> JoinHandle<Result<(), throttle_core::BackendError>> {
+        let backend = backend.clone();
         let of = |name| {
             Policy::new(name, FixedWindow::new(Rate::per_day(9)))
                 .expect("a policy")
@@ -86,7 +87,16 @@ mod tests {
         };
         let set = PolicySet::new(PolicyTree::All(vec![of("a"), of("b")])).expect("a set");
         let set = Arc::new(backend.prepare(set).expect("a set"));
-        tokio::spawn(backend.reset(&set, policy, &Key::from("ada")))
+        tokio::spawn(async move { forget(&backend, &set, policy).await })
+    }
+
+    async fn forget(
+        backend: &RedisBackend,
+        set: &Arc<RedisSet>,
+        policy: usize,
+    ) -> Result<(), throttle_core::BackendError> {
+        let reset = KeyStep::Reset(Key::from("ada"));
+        backend.run(set, policy, reset).await.map(drop)
     }
 
     fn moved(host: &str) -> Result<Reply, Fault> {
@@ -118,10 +128,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reset_of_a_policy_that_is_not_in_the_set_does_nothing() {
+    async fn an_index_without_a_policy_is_an_error_and_sends_nothing() {
         let store = ByHand::default();
         let backend = fixture(&store).await;
-        assert!(reset_key(&backend, 2).await.expect("no panic").is_ok() && store.is_idle().await);
+        let error = reset_key(&backend, 2)
+            .await
+            .expect("no panic")
+            .expect_err("no policy");
+        let why = std::error::Error::source(&error)
+            .expect("a reason")
+            .to_string();
+        assert_eq!(
+            why,
+            "policy is 2: an index must be below 2, the number of policies in the set"
+        );
+        assert!(error.is_uncharged() && store.is_idle().await);
     }
 
     fn page(next: &str, names: &[&str]) -> Result<Reply, Fault> {
@@ -283,7 +304,8 @@ mod tests {
         ] {
             let (store, backend, set) = with_deny_cache().await;
             refuse(&store, &backend, &set).await;
-            let one = backend.reset(&set, 0, &Key::from("ada"));
+            let (of, prepared) = (backend.clone(), Arc::clone(&set));
+            let one = async move { forget(&of, &prepared, 0).await };
             let resetting = if all {
                 tokio::spawn(backend.reset_all(""))
             } else {
@@ -324,7 +346,8 @@ mod tests {
             let resetting = if all {
                 tokio::spawn(backend.reset_all(""))
             } else {
-                tokio::spawn(backend.reset(&set, 0, &Key::from("ada")))
+                let (of, prepared) = (backend.clone(), Arc::clone(&set));
+                tokio::spawn(async move { forget(&of, &prepared, 0).await })
             };
             let sent = store.next().await;
             let decide = || {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{LimitTree, builder, policy};
-use throttle_core::backend::{Ban, Exception, Treatment};
+use throttle_core::backend::{Ban, Exception, KeyStep, Treatment};
 use throttle_core::{Backend, Clock, FixedWindow, Key, ManualClock, Rate, Timestamp};
 use throttle_redis::{Cluster, RedisBackend, Single};
 use throttle_test_servers::{Cluster as Servers, Shared};
@@ -24,9 +24,11 @@ fn limits(backend: &RedisBackend) -> LimitTree {
 async fn strike(limits: &LimitTree, key: &str, ban: &Ban) -> Option<u8> {
     let begun = limits
         .backend
-        .strike(&limits.prepared, 0, &Key::from(key), ban)
+        .run(&limits.prepared, 0, KeyStep::Strike(Key::from(key), *ban))
         .await
-        .unwrap()?;
+        .unwrap()
+        .pop()?
+        .exception;
     let Exception {
         treatment: Treatment::Struck(strikes),
         ..
@@ -143,14 +145,18 @@ async fn banned_keys_are_listed_and_lifted_and_cost_a_deny_cache_no_call() {
     let asked = other.backend.stats().calls;
     assert!(other.take("eve", 1).await.statuses()[0].is_banned());
     assert_eq!(other.backend.stats().calls, asked);
-    let listed = one.backend.exceptions(&one.prepared, 0, 9).await.unwrap();
+    let listed = one
+        .backend
+        .run(&one.prepared, 0, KeyStep::Exceptions { most: 9 })
+        .await
+        .unwrap();
     assert!(
         matches!(&listed[..], [key] if matches!(key.exception.treatment, Treatment::Struck(_))),
         "{listed:?}"
     );
     other
         .backend
-        .except(&other.prepared, 0, &Key::from("eve"), None)
+        .run(&other.prepared, 0, KeyStep::Except(Key::from("eve"), None))
         .await
         .unwrap();
     assert_eq!(other.take("eve", 1).await.remaining(), 1);
@@ -216,7 +222,7 @@ async fn keys_of_a_cluster_are_banned_where_they_are() {
     assert_eq!(
         limits
             .backend
-            .exceptions(&limits.prepared, 0, 99)
+            .run(&limits.prepared, 0, KeyStep::Exceptions { most: 99 })
             .await
             .unwrap()
             .len(),

@@ -6,6 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{LimitTree, builder, policy};
+use throttle_core::backend::KeyStep;
 use throttle_core::{Algorithm, Backend, Gcra, IntoAlgorithm, Key, Rate};
 use throttle_test_servers::Shared;
 
@@ -61,6 +62,10 @@ async fn refusals_by_states_of_other_writers_are_not_cached() {
         assert!(!small.take("ada", 1).await.is_admitted());
     }
     assert_eq!(backend.stats().cached_refusals, 0);
-    drop(backend.reset(&small.prepared, 0, &Key::from("ada")).await);
+    drop(
+        backend
+            .run(&small.prepared, 0, KeyStep::Reset(Key::from("ada")))
+            .await,
+    );
     assert!(small.take("ada", 1).await.is_admitted());
 }

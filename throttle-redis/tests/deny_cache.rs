@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{LimitTree, builder, policy};
+use throttle_core::backend::KeyStep;
 use throttle_core::{
     Backend, FixedWindow, Gcra, Key, ManualClock, PolicyTree, Rate, SlidingLog, Status, Timestamp,
 };
@@ -144,8 +145,9 @@ async fn refunds_resets_and_changed_limits_clear_it() {
         match round {
             "refund" => limits.refund(receipt).await,
             "reset" => backend
-                .reset(&limits.prepared, 0, &Key::from(round))
+                .run(&limits.prepared, 0, KeyStep::Reset(Key::from(round)))
                 .await
+                .map(drop)
                 .unwrap(),
             _ => backend.reset_all("p").await.unwrap(),
         }
@@ -253,11 +255,10 @@ async fn refusals_from_before_a_reset_or_refund_are_not_cached() {
         let forget = async {
             match step {
                 "refund" => backend.settle(&limits.prepared, receipt.actual(0)).await,
-                "reset" => {
-                    backend
-                        .reset(&limits.prepared, 0, &Key::from(key.as_str()))
-                        .await
-                }
+                "reset" => backend
+                    .run(&limits.prepared, 0, KeyStep::Reset(Key::from(key.as_str())))
+                    .await
+                    .map(drop),
                 _ => backend.reset_all("p").await,
             }
         };

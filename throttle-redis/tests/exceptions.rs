@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{LimitTree, builder, policy};
-use throttle_core::backend::{Call, Exception, Treatment, drain};
+use throttle_core::backend::{Call, Exception, KeyStep, Treatment, drain};
 use throttle_core::{
     AnyCharge, Backend, Clock, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, ManualClock,
     PolicyTree, Rate, SlidingLog, Timestamp,
@@ -24,9 +24,13 @@ fn limits(backend: &RedisBackend) -> LimitTree {
 async fn except(limits: &LimitTree, key: &str, exception: Option<Exception>) -> Result<(), String> {
     let set = limits
         .backend
-        .except(&limits.prepared, 0, &Key::from(key), exception)
+        .run(
+            &limits.prepared,
+            0,
+            KeyStep::Except(Key::from(key), exception),
+        )
         .await;
-    set.map_err(|error| {
+    set.map(drop).map_err(|error| {
         std::error::Error::source(&error)
             .expect("a reason")
             .to_string()
@@ -229,8 +233,12 @@ async fn exceptions_of_a_policy_are_listed_up_to_a_bound() {
             .await
             .unwrap();
     }
-    let list =
-        async |of: &LimitTree, most| of.backend.exceptions(&of.prepared, 0, most).await.unwrap();
+    let list = async |of: &LimitTree, most| {
+        of.backend
+            .run(&of.prepared, 0, KeyStep::Exceptions { most })
+            .await
+            .unwrap()
+    };
     let listed = list(&limits, 10_000).await;
     assert_eq!(listed.len(), 1_200);
     assert_eq!(
@@ -281,7 +289,10 @@ async fn keys_on_several_servers_have_exceptions_of_their_own() {
         Some([9, 7]),
         "a refused request was charged nowhere"
     );
-    let listed = backend.exceptions(&limits.prepared, 0, 9).await.unwrap();
+    let listed = backend
+        .run(&limits.prepared, 0, KeyStep::Exceptions { most: 9 })
+        .await
+        .unwrap();
     assert_eq!(
         listed
             .iter()
@@ -293,7 +304,7 @@ async fn keys_on_several_servers_have_exceptions_of_their_own() {
     assert_eq!(left().await, Some([7, 6]));
     assert!(
         backend
-            .exceptions(&limits.prepared, 0, 9)
+            .run(&limits.prepared, 0, KeyStep::Exceptions { most: 9 })
             .await
             .unwrap()
             .is_empty()
@@ -336,7 +347,11 @@ async fn law_05_limit_of_an_exception_is_charged_only_where_its_policy_is() {
         };
         let pool = Key::from("everybody");
         backend
-            .except(&any.prepared, 1, &pool, Some(exception))
+            .run(
+                &any.prepared,
+                1,
+                KeyStep::Except(pool.clone(), Some(exception)),
+            )
             .await
             .unwrap();
         let calls = |cost| ["ada", "everybody"].map(|key| Call::from(Key::from(key)).costing(cost));

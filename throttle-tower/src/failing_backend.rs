@@ -3,10 +3,8 @@
 use std::future::{Ready, ready};
 use std::sync::Arc;
 
-use throttle_core::backend::{Call, Receipt};
-use throttle_core::{
-    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, PolicySet,
-};
+use throttle_core::backend::{Answer, Call, ExceptedKey, KeyStep, Receipt};
+use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, PolicySet};
 
 /// A store that is down.
 #[derive(Clone)]
@@ -33,8 +31,11 @@ impl Backend for FailingBackend {
         ready(Ok(()))
     }
 
-    fn reset(&self, _: &Arc<Self::Prepared>, _: usize, _: &Key) -> Self::Done {
-        ready(Ok(()))
+    fn run(&self, _: &Arc<Self::Prepared>, _: usize, step: KeyStep) -> Answer<Vec<ExceptedKey>> {
+        Box::pin(ready(match step {
+            KeyStep::Reset(_) => Ok(Vec::new()),
+            _ => Err(step.unsupported()),
+        }))
     }
 
     fn reset_all(&self, _: &str) -> Self::Done {

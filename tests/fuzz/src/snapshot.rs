@@ -9,7 +9,7 @@ use std::hash::Hasher;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use siphasher::sip128::{Hasher128, SipHasher13};
-use throttle_core::backend::Call;
+use throttle_core::backend::{Call, KeyStep};
 use throttle_core::{
     Algorithm, Backend, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
 };
@@ -196,7 +196,7 @@ fn check(of: &mut Unstructured<'_>, keys: &[u128]) -> Result<()> {
     let again = restore(&again).expect("the store's own snapshot");
     let same = prepare(&again);
     let excepted: Vec<String> = {
-        let answer = store.exceptions(&prepared, 0, MAX_KEYS);
+        let answer = store.run(&prepared, 0, KeyStep::Exceptions { most: MAX_KEYS });
         at_once(answer)
             .expect("memory does not fail")
             .into_iter()

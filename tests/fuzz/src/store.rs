@@ -10,7 +10,7 @@ use std::sync::Arc;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, KeyStep, Receipt};
 use throttle_core::{
     Backend, Clock, Key, ManualClock, MemoryBackend, MemorySet, PolicyNode, PolicySet,
 };
@@ -166,7 +166,7 @@ impl Run {
         let exception = exception(of, &limits.policies()[policy], self.clock.now())?;
         let answer = self
             .memory
-            .except(prepared, policy, &key, exception.clone());
+            .run(prepared, policy, KeyStep::Except(key.clone(), exception.clone()));
         if at_once(answer).is_ok() {
             let state = self.state(set, policy, &Call::from(key.clone()));
             self.states.insert((policy, key), state.excepted(exception));
@@ -215,7 +215,7 @@ impl Run {
             (13, World::Honest) => {
                 let policy = of.choose_index(limits.policies().len())?;
                 let key = Key::from(of.int_in_range(0..=KEYS - 1)?);
-                at_once(self.memory.reset(&self.sets[set].1, policy, &key)).expect(
+                at_once(self.memory.run(&self.sets[set].1, policy, KeyStep::Reset(key.clone()))).expect(
                     "memory does \
                     not fail",
                 );

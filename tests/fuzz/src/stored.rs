@@ -10,7 +10,7 @@ use std::time::Duration;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, KeyStep, Receipt};
 use throttle_core::{Algorithm, Backend, BackendErrorKind, Key, ManualClock, Policy, PolicySet};
 use throttle_fuzz::limits::{START, algorithm, exception, micros};
 use throttle_redis::{RedisBackend, Single};
@@ -154,7 +154,7 @@ impl Store {
         if let Ok(exception) = exception(of, policy, now) {
             let _ = self
                 .runtime
-                .block_on(self.backend.except(&prepared, 0, &key(), exception));
+                .block_on(self.backend.run(&prepared, 0, KeyStep::Except(key(), exception)));
         }
         let fresh = set.decide(&mut [by.fresh()], now, &[Call::from(key())]);
         self.put(value);
@@ -174,7 +174,7 @@ impl Store {
         );
         // A reset mends whatever stood there.
         self.runtime
-            .block_on(self.backend.reset(&prepared, 0, &key()))
+            .block_on(self.backend.run(&prepared, 0, KeyStep::Reset(key())))
             .expect(
                 "a store that \
             answers",

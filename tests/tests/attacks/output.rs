@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, SET_COOKIE, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Answer, Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::{Backend, MemorySet, PolicySet};
 use throttle_tower::client_ip::{ClientIp, TrustedProxies};
 use throttle_tower::extract::Extension;
@@ -291,8 +291,13 @@ impl Backend for Questions {
         self.store.settle(prepared, receipt)
     }
 
-    fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
-        self.store.reset(prepared, policy, key)
+    fn run(
+        &self,
+        prepared: &Arc<MemorySet>,
+        policy: usize,
+        step: KeyStep,
+    ) -> Answer<Vec<ExceptedKey>> {
+        self.store.run(prepared, policy, step)
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {

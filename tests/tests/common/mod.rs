@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, ManualClock};
 use throttle_core::{Key, MemorySet, PolicySet};
 use throttle_tower::{
@@ -230,7 +230,12 @@ impl Backend for Remote {
         self.memory.settle(prepared, receipt)
     }
 
-    fn reset(&self, _: &Arc<MemorySet>, _: usize, _: &Key) -> Self::Done {
+    fn run(
+        &self,
+        _: &Arc<MemorySet>,
+        _: usize,
+        _: KeyStep,
+    ) -> throttle_core::backend::Answer<Vec<ExceptedKey>> {
         unreachable!("a layer resets nothing")
     }
 

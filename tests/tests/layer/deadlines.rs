@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind};
-use throttle_core::{Key, MemorySet, PolicySet};
+use throttle_core::{MemorySet, PolicySet};
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::{ConfigError, Decision, OnError, ThrottleLayer, all};
 use tokio::time::Instant;
@@ -84,7 +84,7 @@ impl Backend for Hanging {
         Box::pin(self.memory.settle(prepared, receipt))
     }
 
-    fn reset(&self, _: &Arc<MemorySet>, _: usize, _: &Key) -> Step<()> {
+    fn run(&self, _: &Arc<MemorySet>, _: usize, _: KeyStep) -> Step<Vec<ExceptedKey>> {
         unreachable!("a layer resets nothing")
     }
 

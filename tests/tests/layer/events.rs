@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, StatusCode};
 use proptest::prelude::*;
-use throttle_core::backend::{Call, Exception, Treatment};
+use throttle_core::backend::{Call, Exception, KeyStep, Treatment};
 use throttle_core::{Algorithm, Backend, BackendErrorKind, Key, ManualClock, Policy, PolicySet};
 use throttle_tower::usage::Settlements;
 use throttle_tower::{
@@ -491,11 +491,10 @@ async fn key_under_an_exception_is_not_near_the_end_of_the_limit() {
     let treatment = Treatment::Limit(Arc::new(gcra(5).build().unwrap()));
     let until = throttle_core::Timestamp::from_micros(9_000_000);
     store
-        .except(
+        .run(
             &prepared,
             0,
-            &Key::CONSTANT,
-            Some(Exception { treatment, until }),
+            KeyStep::Except(Key::CONSTANT, Some(Exception { treatment, until })),
         )
         .await
         .unwrap();

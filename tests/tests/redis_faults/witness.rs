@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use throttle_core::BackendErrorKind;
-use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, ConfigError, Decision, Key, PolicySet};
+use throttle_core::backend::{Call, ExceptedKey, KeyStep, Receipt};
+use throttle_core::{Backend, BackendError, ConfigError, Decision, PolicySet};
 use throttle_redis::{RedisBackend, RedisSet};
 
 use crate::app::TRIP;
@@ -60,8 +60,13 @@ impl Backend for Witnessed {
         self.0.settle(prepared, receipt)
     }
 
-    fn reset(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key) -> Self::Done {
-        self.0.reset(prepared, policy, key)
+    fn run(
+        &self,
+        prepared: &Arc<RedisSet>,
+        policy: usize,
+        step: KeyStep,
+    ) -> throttle_core::backend::Answer<Vec<ExceptedKey>> {
+        self.0.run(prepared, policy, step)
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::{
     Backend, BackendError, BackendErrorKind, Decision, MemorySet, PolicySet, Timestamp,
 };
@@ -193,11 +193,16 @@ impl Backend for Remote {
         })
     }
 
-    fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
-        let (remote, prepared, key) = (self.clone(), Arc::clone(prepared), key.clone());
+    fn run(
+        &self,
+        prepared: &Arc<MemorySet>,
+        policy: usize,
+        step: KeyStep,
+    ) -> Boxed<Vec<ExceptedKey>> {
+        let (remote, prepared) = (self.clone(), Arc::clone(prepared));
         Box::pin(async move {
             remote.check()?;
-            remote.memory.reset(&prepared, policy, &key).await
+            remote.memory.run(&prepared, policy, step).await
         })
     }
 

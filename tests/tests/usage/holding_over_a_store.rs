@@ -10,8 +10,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, StatusCode};
-use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, Clock, Decision, Key, MemorySet, PolicySet, Timestamp};
+use throttle_core::backend::{Call, ExceptedKey, KeyStep, Receipt};
+use throttle_core::{Backend, BackendError, Clock, Decision, MemorySet, PolicySet, Timestamp};
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
@@ -156,8 +156,13 @@ impl Backend for Distant {
         self.memory.settle(prepared, receipt)
     }
 
-    fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
-        self.memory.reset(prepared, policy, key)
+    fn run(
+        &self,
+        prepared: &Arc<MemorySet>,
+        policy: usize,
+        step: KeyStep,
+    ) -> throttle_core::backend::Answer<Vec<ExceptedKey>> {
+        self.memory.run(prepared, policy, step)
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use throttle_core::backend::{Exception, Treatment};
+/// use throttle_core::backend::{Exception, KeyStep, Treatment};
 /// use throttle_core::{
 ///     Backend, Gcra, Key, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp,
 /// };
@@ -25,15 +25,8 @@ use crate::time::Timestamp;
 /// let set = Arc::new(memory.prepare(set)?);
 ///
 /// let until = Timestamp::from_micros(3_600_000_000);
-/// let _ = memory.except(
-///     &set,
-///     0,
-///     &Key::from("ada"),
-///     Some(Exception {
-///         treatment: Treatment::Blocked,
-///         until,
-///     }),
-/// );
+/// let blocked = Exception { treatment: Treatment::Blocked, until };
+/// let _ = memory.run(&set, 0, KeyStep::Except(Key::from("ada"), Some(blocked)));
 /// assert!(!limiter.check("ada", 1).is_admitted());
 /// clock.set(until);
 /// assert!(limiter.check("ada", 1).is_admitted());
@@ -72,7 +65,7 @@ pub enum Treatment {
     Struck(Strikes),
 }
 
-/// The strikes of a key, which [`Backend::strike`](crate::Backend::strike) counts.
+/// The strikes of a key, which [`KeyStep::Strike`](crate::backend::KeyStep::Strike) counts.
 ///
 /// ```
 /// use throttle_core::backend::{Exception, Strikes, Treatment};

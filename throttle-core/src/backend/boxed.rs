@@ -1,14 +1,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::contract::{Answer as Boxed, Backend, ExceptedKey};
+use super::contract::{Answer as Boxed, Backend};
+use super::key_step::{ExceptedKey, KeyStep};
 use super::receipt::Receipt;
-use crate::algorithm::{Ban, Exception};
 use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::call::Call;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
@@ -80,28 +79,8 @@ trait ErasedBackend: Send + Sync {
         at: Timestamp,
     ) -> Boxed<Decision>;
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()>;
-    fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
+    fn run(&self, prepared: &BoxPrepared, policy: usize, step: KeyStep) -> Boxed<Vec<ExceptedKey>>;
     fn reset_all(&self, prefix: &str) -> Boxed<()>;
-    fn except(
-        &self,
-        prepared: &BoxPrepared,
-        policy: usize,
-        key: &Key,
-        exception: Option<Exception>,
-    ) -> Boxed<()>;
-    fn strike(
-        &self,
-        prepared: &BoxPrepared,
-        policy: usize,
-        key: &Key,
-        ban: &Ban,
-    ) -> Boxed<Option<Exception>>;
-    fn exceptions(
-        &self,
-        prepared: &BoxPrepared,
-        policy: usize,
-        most: usize,
-    ) -> Boxed<Vec<ExceptedKey>>;
     fn has_exceptions(&self) -> bool;
     fn keys_held(&self) -> Option<usize>;
     fn can_fail(&self) -> bool;
@@ -164,49 +143,14 @@ impl<B: Backend> ErasedBackend for B {
         })
     }
 
-    fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()> {
+    fn run(&self, prepared: &BoxPrepared, policy: usize, step: KeyStep) -> Boxed<Vec<ExceptedKey>> {
         on::<B, _>(prepared, |prepared| {
-            Box::pin(Backend::reset(self, prepared, policy, key))
+            Backend::run(self, prepared, policy, step)
         })
     }
 
     fn reset_all(&self, prefix: &str) -> Boxed<()> {
         Box::pin(Backend::reset_all(self, prefix))
-    }
-
-    fn except(
-        &self,
-        prepared: &BoxPrepared,
-        policy: usize,
-        key: &Key,
-        exception: Option<Exception>,
-    ) -> Boxed<()> {
-        on::<B, _>(prepared, |prepared| {
-            Backend::except(self, prepared, policy, key, exception)
-        })
-    }
-
-    fn strike(
-        &self,
-        prepared: &BoxPrepared,
-        policy: usize,
-        key: &Key,
-        ban: &Ban,
-    ) -> Boxed<Option<Exception>> {
-        on::<B, _>(prepared, |prepared| {
-            Backend::strike(self, prepared, policy, key, ban)
-        })
-    }
-
-    fn exceptions(
-        &self,
-        prepared: &BoxPrepared,
-        policy: usize,
-        most: usize,
-    ) -> Boxed<Vec<ExceptedKey>> {
-        on::<B, _>(prepared, |prepared| {
-            Backend::exceptions(self, prepared, policy, most)
-        })
     }
 
     fn has_exceptions(&self) -> bool {
@@ -260,41 +204,17 @@ impl Backend for BoxBackend {
         self.0.settle(prepared, receipt)
     }
 
-    fn reset(&self, prepared: &Arc<BoxPrepared>, policy: usize, key: &Key) -> Self::Done {
-        self.0.reset(prepared, policy, key)
+    fn run(
+        &self,
+        prepared: &Arc<BoxPrepared>,
+        policy: usize,
+        step: KeyStep,
+    ) -> Boxed<Vec<ExceptedKey>> {
+        self.0.run(prepared, policy, step)
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {
         self.0.reset_all(prefix)
-    }
-
-    fn except(
-        &self,
-        set: &Arc<BoxPrepared>,
-        policy: usize,
-        key: &Key,
-        exception: Option<Exception>,
-    ) -> Boxed<()> {
-        self.0.except(set, policy, key, exception)
-    }
-
-    fn strike(
-        &self,
-        set: &Arc<BoxPrepared>,
-        policy: usize,
-        key: &Key,
-        ban: &Ban,
-    ) -> Boxed<Option<Exception>> {
-        self.0.strike(set, policy, key, ban)
-    }
-
-    fn exceptions(
-        &self,
-        set: &Arc<BoxPrepared>,
-        policy: usize,
-        most: usize,
-    ) -> Boxed<Vec<ExceptedKey>> {
-        self.0.exceptions(set, policy, most)
     }
 
     fn has_exceptions(&self) -> bool {
@@ -317,10 +237,11 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::{
-        Backend, BackendError, BackendErrorKind, BoxBackend, Boxed, Call, Key, PolicySet, Receipt,
-        Timestamp,
+        Backend, BackendError, BackendErrorKind, BoxBackend, Boxed, Call, KeyStep, PolicySet,
+        Receipt, Timestamp,
     };
     use crate::algorithm::{Exception, Gcra, Treatment};
+    use crate::key::Key;
     use crate::memory::MemoryBackend;
     use crate::policy::Policy;
     use crate::rate::Rate;
@@ -343,7 +264,7 @@ mod tests {
         let set = PolicySet::new(policy).expect("a set");
         let foreign = Arc::new(other.prepare(set.clone()).expect("a set"));
         let prepared = Arc::new(own.prepare(set).expect("a set"));
-        let (key, calls) = (Key::from("ada"), [Call::from(Key::from("ada"))]);
+        let calls = [Call::from(Key::from("ada"))];
         let decision = own
             .decide_at_once(&prepared, &calls)
             .expect("memory decides at once");
@@ -352,9 +273,7 @@ mod tests {
             error(own.decide(&foreign, &calls)),
             error(own.decide_as_of(&foreign, &calls, Timestamp::EPOCH)),
             error(own.settle(&foreign, receipt)),
-            error(own.reset(&foreign, 0, &key)),
-            error(own.except(&foreign, 0, &key, None)),
-            error(own.exceptions(&foreign, 0, 9)),
+            error(own.run(&foreign, 0, KeyStep::Reset(Key::from("ada")))),
         ] {
             assert_eq!(
                 (error.kind(), error.is_uncharged()),
@@ -390,7 +309,7 @@ mod tests {
         assert_eq!((boxed.keys_held(), inside.keys_held()), (Some(2), Some(2)));
         drop(boxed.reset_all("a"));
         assert_eq!((boxed.keys_held(), inside.keys_held()), (Some(1), Some(1)));
-        drop(boxed.reset(&prepared[1], 0, &Key::from("ada")));
+        drop(boxed.run(&prepared[1], 0, KeyStep::Reset(Key::from("ada"))));
         assert_eq!(boxed.keys_held(), Some(0));
     }
 
@@ -405,12 +324,16 @@ mod tests {
             treatment: Treatment::Blocked,
             until: Timestamp::MAX,
         };
-        drop(boxed.except(&prepared, 0, &Key::from("ada"), Some(blocked)));
+        drop(boxed.run(
+            &prepared,
+            0,
+            KeyStep::Except(Key::from("ada"), Some(blocked)),
+        ));
         let decision = boxed
             .decide_at_once(&prepared, &[Call::from(Key::from("ada"))])
             .expect("memory decides at once");
         assert!(!decision.is_admitted());
-        let mut listing = boxed.exceptions(&prepared, 0, 9);
+        let mut listing = boxed.run(&prepared, 0, KeyStep::Exceptions { most: 9 });
         let Poll::Ready(Ok(listed)) = listing
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()))

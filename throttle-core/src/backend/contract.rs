@@ -1,45 +1,18 @@
-use std::future::{Future, ready};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::key_step::{ExceptedKey, KeyStep};
 use super::receipt::Receipt;
-use crate::algorithm::{Ban, Exception};
-use crate::backend_error::{BackendError, BackendErrorKind};
+use crate::backend_error::BackendError;
 use crate::call::Call;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// The future of a rare step, such as the list of a backend's exceptions.
+/// The future of a rare step, such as a reset or the list of a policy's exceptions.
 pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
-
-/// A key with an exception.
-///
-/// ```
-/// use std::sync::Arc;
-/// use throttle_core::backend::{Exception, Treatment};
-/// use throttle_core::{Backend, Gcra, Key, MemoryBackend, Policy, PolicySet, Rate, Timestamp};
-///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let memory = MemoryBackend::new();
-/// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9)))?)?;
-/// let set = Arc::new(memory.prepare(set)?);
-/// let exempt = Exception { treatment: Treatment::Exempt, until: Timestamp::MAX };
-/// memory.except(&set, 0, &Key::from("ada"), Some(exempt.clone())).await?;
-/// let listed = memory.exceptions(&set, 0, 100).await?;
-/// assert_eq!((listed[0].key.len(), &listed[0].exception), (32, &exempt));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExceptedKey {
-    /// What the store calls the key: a digest, unless the store holds readable keys.
-    pub key: String,
-    /// How the key is treated.
-    pub exception: Exception,
-}
 
 /// Stores state, reads the time, and decides a whole set of limits in one atomic step.
 ///
@@ -139,6 +112,36 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// policies without a call are skipped.
     fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide;
 
+    /// Gives back or debits the difference between the taken and the used units, each policy in its
+    /// own window.
+    ///
+    /// Items whose [`decided_by`](super::ReceiptItem::decided_by) is not
+    /// [`DecidedBy::Store`](crate::DecidedBy::Store) were not charged at the store, and change
+    /// nothing there. A backend that decides by a [`LocalShare`](crate::LocalShare) when its store
+    /// fails settles those [at the share](crate::LocalShare::settle).
+    fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done;
+
+    /// Runs a rare step on the keys of one policy, which `policy` names by its index in the set.
+    /// [`KeyStep::Exceptions`] returns the keys that it lists, and [`KeyStep::Strike`] the ban that
+    /// it begins, if it begins one. The other steps return an empty list.
+    ///
+    /// A backend that does not run a step returns the step's [error](KeyStep::unsupported), and
+    /// does nothing. Every backend runs [`KeyStep::Reset`].
+    ///
+    /// # Errors
+    ///
+    /// If the set has [no policy](PolicySet::policy) of that index, if the store fails, or as the
+    /// step says.
+    fn run(
+        &self,
+        prepared: &Arc<Self::Prepared>,
+        policy: usize,
+        step: KeyStep,
+    ) -> Answer<Vec<ExceptedKey>>;
+
+    /// Forgets every key of every policy whose name starts with `prefix`.
+    fn reset_all(&self, prefix: &str) -> Self::Done;
+
     /// The decision of [`decide`](Self::decide), if the backend can make it without waiting. The
     /// request is then charged; on `None` it is not. Defaults to `None`.
     fn decide_at_once(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Option<Decision> {
@@ -172,76 +175,9 @@ pub trait Backend: Clone + Send + Sync + 'static {
         self.decide(prepared, calls)
     }
 
-    /// Gives back or debits the difference between the taken and the used units, each policy in its
-    /// own window.
-    ///
-    /// Items whose [`decided_by`](super::ReceiptItem::decided_by) is not
-    /// [`DecidedBy::Store`](crate::DecidedBy::Store) were not charged at the store, and change
-    /// nothing there. A backend that decides by a [`LocalShare`](crate::LocalShare) when its store
-    /// fails settles those [at the share](crate::LocalShare::settle).
-    fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done;
-
-    /// Resets one key of the policy at a place in the set. The key is then unused, unless it shares
-    /// an overflow bucket of a full store. It must have the parts of the key that was charged:
-    /// bytes are not the same part as a text.
-    fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done;
-
-    /// Forgets every key of every policy whose name starts with `prefix`.
-    fn reset_all(&self, prefix: &str) -> Self::Done;
-
-    /// Sets an exception for one key of the policy at a place in the set, in place of one that
-    /// there is; `None` lifts it. What the key has used stays used. Returns an error if the
-    /// exception [cannot be](Exception::check), or if there is no room for it: it is never lost
-    /// before it is over.
-    ///
-    /// Every process of the store decides by it from the key's next decision on. A share that
-    /// decides while a store fails knows no exceptions. Defaults to an error: the backend
-    /// [has none](Self::has_exceptions).
-    fn except(
-        &self,
-        prepared: &Arc<Self::Prepared>,
-        policy: usize,
-        key: &Key,
-        exception: Option<Exception>,
-    ) -> Answer<()> {
-        let _ = (prepared, policy, key, exception);
-        no_exceptions()
-    }
-
-    /// Counts a strike of one key of the policy at a place in the set, as [`Ban::strike`] says, in
-    /// one atomic step. Returns the ban that it has begun, if it has: of N strikes that race for
-    /// the last one before a ban, one begins it. What the key has used stays used.
-    /// [Resetting](Self::reset) the key, or [lifting](Self::except) the exception, forgets its
-    /// strikes and bans.
-    ///
-    /// Returns an error if there is no room for it. Defaults to an error: the backend
-    /// [has none](Self::has_exceptions).
-    fn strike(
-        &self,
-        prepared: &Arc<Self::Prepared>,
-        policy: usize,
-        key: &Key,
-        ban: &Ban,
-    ) -> Answer<Option<Exception>> {
-        let _ = (prepared, policy, key, ban);
-        no_exceptions()
-    }
-
-    /// Lists the keys of a policy with an exception that is not over, at most `most` of them.
-    /// Defaults to an error: the backend [has none](Self::has_exceptions).
-    fn exceptions(
-        &self,
-        prepared: &Arc<Self::Prepared>,
-        policy: usize,
-        most: usize,
-    ) -> Answer<Vec<ExceptedKey>> {
-        let _ = (prepared, policy, most);
-        no_exceptions()
-    }
-
-    /// Returns whether single keys may have exceptions and bans: the backend implements
-    /// [`except`](Self::except), [`strike`](Self::strike) and [`exceptions`](Self::exceptions). A
-    /// layer refuses to build a limit with a ban on any other backend. Defaults to `false`.
+    /// Returns whether single keys may have exceptions and bans: the backend [runs](Self::run) all
+    /// steps. A layer refuses to build a limit with a ban on any other backend. Defaults to
+    /// `false`.
     fn has_exceptions(&self) -> bool {
         false
     }
@@ -257,11 +193,4 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn can_fail(&self) -> bool {
         true
     }
-}
-
-fn no_exceptions<T: Send + 'static>() -> Answer<T> {
-    let error = BackendError::new(BackendErrorKind::Unsupported).uncharged();
-    Box::pin(ready(Err(
-        error.with_source("this backend has no exceptions for single keys")
-    )))
 }

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
 use super::contract::Backend;
+use super::key_step::KeyStep;
 use super::receipt::Receipt;
 use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::call::Call;
 
-/// Uses up what the key of a call has left of the policy at a place in the set. From this instant
+/// Uses up what the key of a call has left of a policy, named by its index in the set. From this instant
 /// on the key recovers as after any other charge, by the parameters that the call carries. The
 /// call's cost and reserve do not matter, nor whether it is a peek.
 ///
@@ -30,8 +31,9 @@ use crate::call::Call;
 ///
 /// # Errors
 ///
-/// If the store fails, if the key is banned, if an exception is set for it meanwhile, or if it has
-/// no place of its own in a store in memory that is full. Some of the units may be used up then.
+/// If the set has [no policy](crate::PolicySet::policy) of that index, if the store fails, if the
+/// key is banned, if an exception is set for it meanwhile, or if it shares the overflow bucket of a
+/// full store. Some of the units may be used up then.
 ///
 /// # Cancel safety
 ///
@@ -42,15 +44,17 @@ pub async fn drain<B: Backend>(
     policy: usize,
     call: &Call,
 ) -> Result<(), BackendError> {
-    let policies = B::set(prepared).policies();
-    let (Some(limit), Some(key)) = (policies.get(policy), call.key()) else {
+    let set = B::set(prepared);
+    let limit = set.policy(policy)?;
+    let Some(key) = call.key() else {
         return Ok(());
     };
-    let mut calls = vec![Call::SKIP; policies.len()];
+    let mut calls = vec![Call::SKIP; set.policies().len()];
     calls[policy] = call.clone().charging().costing(1).reserving(0);
     let mut decision = backend.decide(prepared, &calls).await?;
     if decision.statuses()[policy].is_excepted() && !decision.statuses()[policy].is_banned() {
-        backend.except(prepared, policy, key, None).await?;
+        let lift = KeyStep::Except(key.clone(), None);
+        backend.run(prepared, policy, lift).await?;
         decision = backend.decide(prepared, &calls).await?;
     }
     let status = &decision.statuses()[policy];

@@ -6,13 +6,15 @@ mod boxed;
 mod contract;
 mod correction;
 mod drain;
+mod key_step;
 mod receipt;
 
 pub use crate::algorithm::{Ban, Exception, Strikes, Struck, Treatment};
 pub use crate::backend_error::{BackendError, BackendErrorKind};
 pub use crate::call::Call;
 pub use boxed::{BoxBackend, BoxPrepared};
-pub use contract::{Answer, Backend, ExceptedKey};
+pub use contract::{Answer, Backend};
 pub use correction::{correction, is_correction};
 pub use drain::drain;
+pub use key_step::{ExceptedKey, KeyStep};
 pub use receipt::{Receipt, ReceiptItem};

@@ -7,11 +7,10 @@ use std::{fmt, io};
 use super::snapshot::RestoreError;
 use super::store::{MemorySet, Store};
 use crate::backend::{
-    Answer, Backend, BackendError, BackendErrorKind, Ban, Call, ExceptedKey, Exception, Receipt,
+    Answer, Backend, BackendError, BackendErrorKind, Call, ExceptedKey, KeyStep, Receipt,
 };
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::{Clock, SystemClock, Timestamp};
 
@@ -184,6 +183,39 @@ impl<C: Clock> MemoryBackend<C> {
         self.store.settle(prepared, receipt, self.clock.now());
     }
 
+    fn run_now(
+        &self,
+        prepared: &MemorySet,
+        index: usize,
+        step: KeyStep,
+    ) -> Result<Vec<ExceptedKey>, BackendError> {
+        self.store.check(prepared);
+        let policy = prepared.set.policy(index)?;
+        let now = self.clock.now();
+        let error = || BackendError::new(BackendErrorKind::Protocol).uncharged();
+        let changed = match step {
+            KeyStep::Reset(key) => {
+                self.store.reset(prepared, index, &key);
+                Ok(None)
+            }
+            KeyStep::Except(key, exception) => {
+                if let Some(exception) = &exception {
+                    let checked = exception.check(policy, Some(now));
+                    checked.map_err(|wrong| error().with_source(wrong))?;
+                }
+                self.store
+                    .except(prepared, index, &key, exception, now)
+                    .map(|()| None)
+            }
+            KeyStep::Strike(key, ban) => self.store.strike(prepared, index, &key, &ban, now),
+            KeyStep::Exceptions { most } => {
+                return Ok(self.store.exceptions(prepared, index, most, now));
+            }
+        };
+        let begun = changed.map_err(|why| error().with_source(why))?;
+        Ok(begun.into_iter().collect())
+    }
+
     /// Charges the key of a call about the policy at a place in the set, as far as units remain.
     pub(crate) fn charge_at_most(&self, prepared: &MemorySet, policy: usize, call: &Call) {
         self.store.check(prepared);
@@ -276,80 +308,27 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         ready(Ok(()))
     }
 
-    fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
-        self.store.check(prepared);
-        self.store.reset(prepared, policy, key);
-        ready(Ok(()))
+    /// A list names each key by 32 hexadecimal digits of its hash. To list, the step walks the whole
+    /// store, one short lock at a time.
+    ///
+    /// # Errors
+    ///
+    /// If the set has no policy of that index, if an exception [cannot be](Exception::check), or if
+    /// the key of an exception or a strike has no room: the store is full of live keys, or the
+    /// clock was set back and the key may have been used before.
+    fn run(
+        &self,
+        prepared: &Arc<MemorySet>,
+        policy: usize,
+        step: KeyStep,
+    ) -> Answer<Vec<ExceptedKey>> {
+        Box::pin(ready(self.run_now(prepared, policy, step)))
     }
 
     /// Walks the whole store, one short lock at a time: a few milliseconds for a million keys.
     fn reset_all(&self, prefix: &str) -> Self::Done {
         self.store.reset_all(prefix);
         ready(Ok(()))
-    }
-
-    /// # Errors
-    ///
-    /// If the exception [cannot be](Exception::check), if the store is full of live keys and the
-    /// key has no room, or if the clock was set back and the key may have been used before.
-    fn except(
-        &self,
-        prepared: &Arc<MemorySet>,
-        policy: usize,
-        key: &Key,
-        exception: Option<Exception>,
-    ) -> Answer<()> {
-        self.store.check(prepared);
-        let now = self.clock.now();
-        let error = || BackendError::new(BackendErrorKind::Protocol).uncharged();
-        let checked = match (&exception, prepared.set.policies().get(policy)) {
-            (Some(exception), Some(policy)) => exception.check(policy, Some(now)),
-            _ => Ok(()),
-        };
-        let set = match checked {
-            Err(wrong) => Err(error().with_source(wrong)),
-            Ok(()) => {
-                let set = self.store.except(prepared, policy, key, exception, now);
-                set.map_err(|why| error().with_source(why))
-            }
-        };
-        Box::pin(ready(set))
-    }
-
-    /// # Errors
-    ///
-    /// If the store is full of live keys and the key has no room, or if the clock was set back and
-    /// the key may have been used before.
-    fn strike(
-        &self,
-        prepared: &Arc<MemorySet>,
-        policy: usize,
-        key: &Key,
-        ban: &Ban,
-    ) -> Answer<Option<Exception>> {
-        self.store.check(prepared);
-        let struck = self
-            .store
-            .strike(prepared, policy, key, ban, self.clock.now());
-        let error = || BackendError::new(BackendErrorKind::Protocol).uncharged();
-        Box::pin(ready(struck.map_err(|why| error().with_source(why))))
-    }
-
-    /// Names each key by 32 hexadecimal digits of its hash. Walks the whole store, one short lock
-    /// at a time.
-    fn exceptions(
-        &self,
-        prepared: &Arc<MemorySet>,
-        policy: usize,
-        most: usize,
-    ) -> Answer<Vec<ExceptedKey>> {
-        self.store.check(prepared);
-        Box::pin(ready(Ok(self.store.exceptions(
-            prepared,
-            policy,
-            most,
-            self.clock.now(),
-        ))))
     }
 
     fn has_exceptions(&self) -> bool {

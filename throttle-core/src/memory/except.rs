@@ -39,14 +39,20 @@ impl Store {
         key: &Key,
         ban: &Ban,
         now: Timestamp,
-    ) -> Result<Option<Exception>, &'static str> {
+    ) -> Result<Option<ExceptedKey>, &'static str> {
         let mut begun = None;
         self.change(set, policy, key, (false, now), |over| {
             let struck = ban.strike(over, now)?;
             begun = Some(struck.exception.clone()).filter(|_| struck.is_ban);
             Some(Some(struck.exception))
         })?;
-        Ok(begun)
+        Ok(begun.map(|exception| {
+            let label = Label::new(self.key_hasher.hash(key), set.policies[policy].number());
+            ExceptedKey {
+                key: name(label),
+                exception,
+            }
+        }))
     }
 
     /// Puts over a key's state what `step` makes of what stands there, if it is to change. A key
@@ -59,9 +65,7 @@ impl Store {
         (only_if_used, now): (bool, Timestamp),
         step: impl FnOnce(Option<&Exception>) -> Option<Option<Exception>>,
     ) -> Result<(), &'static str> {
-        let Some(policy) = set.policies.get(policy) else {
-            return Ok(());
-        };
+        let policy = &set.policies[policy];
         let (parameters, hash) = (policy.parameters(0), self.key_hasher.hash(key));
         let label = Label::new(hash, policy.number());
         let mut shard = self.shard(hash).lock();
@@ -107,9 +111,7 @@ impl Store {
         now: Timestamp,
     ) -> Vec<ExceptedKey> {
         let mut found = Vec::new();
-        let Some(number) = set.policies.get(policy).map(|policy| policy.number()) else {
-            return found;
-        };
+        let number = set.policies[policy].number();
         for shard in &self.shards {
             let shard = shard.lock();
             for content in (0..shard.table.end()).filter_map(|index| shard.table.get(index)) {
@@ -118,9 +120,8 @@ impl Store {
                         && exception.until > now
                         && found.len() < most)
                 {
-                    let key = format!("{:032x}", content.label().number());
                     found.push(ExceptedKey {
-                        key,
+                        key: name(content.label()),
                         exception: (**exception).clone(),
                     });
                 }
@@ -128,4 +129,9 @@ impl Store {
         }
         found
     }
+}
+
+/// What a list calls a key.
+fn name(label: Label) -> String {
+    format!("{:032x}", label.number())
 }

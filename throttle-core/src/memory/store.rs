@@ -155,13 +155,9 @@ impl Store {
 
     /// Forgets a key. A key that shares an overflow bucket has nothing of its own to forget.
     pub(super) fn reset(&self, set: &MemorySet, policy: usize, key: &Key) {
-        let Some(policy) = set.policies.get(policy) else {
-            return;
-        };
         let hash = self.key_hasher.hash(key);
-        self.shard(hash)
-            .lock()
-            .forget(Label::new(hash, policy.number()), &self.shared);
+        let label = Label::new(hash, set.policies[policy].number());
+        self.shard(hash).lock().forget(label, &self.shared);
     }
 
     pub(super) fn reset_all(&self, prefix: &str) {

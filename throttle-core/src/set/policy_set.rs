@@ -1,3 +1,4 @@
+use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
@@ -190,6 +191,35 @@ impl PolicySet {
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Returns the policy of an index, as [`Backend::run`](crate::Backend::run) names it.
+    ///
+    /// ```
+    /// use throttle_core::{Gcra, Policy, PolicySet, Rate};
+    ///
+    /// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9)))?)?;
+    /// assert_eq!(set.policy(0).unwrap().name(), "per-user");
+    /// let error = set.policy(7).unwrap_err();
+    /// assert_eq!(
+    ///     std::error::Error::source(&error).unwrap().to_string(),
+    ///     "policy is 7: an index must be below 1, the number of policies in the set"
+    /// );
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there is none. The error's source is a [`ConfigError`].
+    pub fn policy(&self, index: usize) -> Result<&Policy, BackendError> {
+        self.policies.get(index).ok_or_else(|| {
+            let policies = self.policies.len();
+            let rule =
+                format!("an index must be below {policies}, the number of policies in the set");
+            BackendError::new(BackendErrorKind::Protocol)
+                .uncharged()
+                .with_source(ConfigError::new("policy", index, rule))
+        })
     }
 
     /// Whether some policy has tiers.

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use throttle_core::backend::{Ban, Call, Exception, Strikes, Treatment, drain};
+use throttle_core::backend::{Ban, Call, Exception, KeyStep, Strikes, Treatment, drain};
 use throttle_core::{
     Backend, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet,
     Rate, Timestamp,
@@ -38,7 +38,9 @@ impl Store {
 
     /// The ban that a strike has begun.
     fn strike(&self, key: &Key, ban: &Ban) -> Result<Option<Strikes>, String> {
-        let mut answer = self.memory.strike(&self.set, 0, key, ban);
+        let mut answer = self
+            .memory
+            .run(&self.set, 0, KeyStep::Strike(key.clone(), *ban));
         let Poll::Ready(answer) = answer
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()))
@@ -50,7 +52,7 @@ impl Store {
                 .expect("a reason")
                 .to_string()
         })?;
-        Ok(begun.map(|begun| strikes(&begun)))
+        Ok(begun.first().map(|begun| strikes(&begun.exception)))
     }
 
     /// How long the key is refused; zero if it is admitted.
@@ -230,7 +232,13 @@ fn law_07_a_step_of_the_clock_ends_no_ban_and_a_strike_bounds_it() {
 #[test]
 fn lifting_and_resetting_pardon_and_an_exception_counts_no_strikes() {
     let (store, key, ban) = (Store::new(9), Key::from("eve"), Ban::after(2));
-    let except = |exception| drop(store.memory.except(&store.set, 0, &key, exception));
+    let except = |exception| {
+        drop(
+            store
+                .memory
+                .run(&store.set, 0, KeyStep::Except(key.clone(), exception)),
+        )
+    };
     let struck = || store.strike(&key, &ban).unwrap().map(|begun| begun.level);
     assert_eq!([struck(), struck()], [None, Some(1)]);
     except(None);
@@ -238,7 +246,7 @@ fn lifting_and_resetting_pardon_and_an_exception_counts_no_strikes() {
         (store.wait(&key), struck(), struck()),
         (secs(0), None, Some(1))
     );
-    drop(store.memory.reset(&store.set, 0, &key));
+    drop(store.memory.run(&store.set, 0, KeyStep::Reset(key.clone())));
     assert_eq!((store.wait(&key), struck()), (secs(0), None));
     except(Some(Exception {
         treatment: Treatment::Exempt,

@@ -8,10 +8,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Answer, Ban, Call, Exception, Receipt, Strikes, Treatment, drain};
+use throttle_core::backend::{
+    Answer, Ban, Call, Exception, KeyStep, Receipt, Strikes, Treatment, drain,
+};
 use throttle_core::{
-    Algorithm, Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock,
-    MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
+    Algorithm, Backend, BoxBackend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key,
+    LocalShareBackend, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate,
+    SlidingLog, Timestamp,
 };
 
 use crate::support::spec::TODAY;
@@ -82,7 +85,7 @@ impl Twins {
     fn except(&mut self, exception: Option<Exception>) {
         if now(self
             .memory
-            .except(&self.prepared, 0, &key(), exception.clone()))
+            .run(&self.prepared, 0, KeyStep::Except(key(), exception.clone())))
         .is_ok()
         {
             self.state = self.state.clone().excepted(exception);
@@ -102,9 +105,12 @@ impl Twins {
 
     fn strike(&mut self, ban: &Ban) -> TestCaseResult {
         let struck = ban.strike(self.over().as_ref(), self.now());
-        let begun = now(self.memory.strike(&self.prepared, 0, &key(), ban)).unwrap();
+        let begun = now(self
+            .memory
+            .run(&self.prepared, 0, KeyStep::Strike(key(), *ban)))
+        .unwrap();
         prop_assert_eq!(
-            begun,
+            begun.into_iter().next().map(|begun| begun.exception),
             struck
                 .clone()
                 .filter(|struck| struck.is_ban)
@@ -405,11 +411,16 @@ fn law_08_set_decides_a_key_with_an_exception_as_on_states_in_hand() {
             let at = T0.after_micros(after);
             clock.set(at);
             if after == 1 {
-                now(memory.except(&prepared, place, &key(), Some(exception.clone()))).unwrap();
+                now(memory.run(
+                    &prepared,
+                    place,
+                    KeyStep::Except(key(), Some(exception.clone())),
+                ))
+                .unwrap();
                 states[place] = states[place].clone().excepted(Some(exception.clone()));
             }
             let listed = |policy, most| {
-                now(memory.exceptions(&prepared, policy, most))
+                now(memory.run(&prepared, policy, KeyStep::Exceptions { most }))
                     .unwrap()
                     .len()
             };
@@ -474,7 +485,7 @@ fn law_08_drained_key_is_as_after_one_charge_of_all_that_it_had_left() {
                 };
                 now(twins
                     .memory
-                    .except(&twins.prepared, 0, &key(), Some(exception)))
+                    .run(&twins.prepared, 0, KeyStep::Except(key(), Some(exception))))
                 .unwrap();
             }
             twins.drain().unwrap();
@@ -533,7 +544,7 @@ fn law_09_ten_thousand_exceptions_stay_until_they_are_over() {
         until: T0.after_micros(60_000_000),
     };
     for n in 0..10_000_u64 {
-        now(memory.except(&set, 0, &Key::from(n), Some(blocked()))).unwrap();
+        now(memory.run(&set, 0, KeyStep::Except(Key::from(n), Some(blocked())))).unwrap();
     }
     let call = |n: u64| [Call::from(Key::from(n))];
     // The store is full of them, so other keys share buckets.
@@ -541,12 +552,17 @@ fn law_09_ten_thousand_exceptions_stay_until_they_are_over() {
         (10_000..11_000).all(|n| memory.decide_now(&set, &call(n)).statuses()[0].is_overflow())
     );
     assert!((0..10_000).all(|n| !memory.decide_now(&set, &call(n)).is_admitted()));
-    let listed = now(memory.exceptions(&set, 0, usize::MAX)).unwrap();
+    let listed = now(memory.run(&set, 0, KeyStep::Exceptions { most: usize::MAX })).unwrap();
     assert!(listed.len() == 10_000 && listed.iter().all(|listed| listed.exception == blocked()));
-    assert_eq!(now(memory.exceptions(&set, 0, 7)).unwrap().len(), 7);
+    assert_eq!(
+        now(memory.run(&set, 0, KeyStep::Exceptions { most: 7 }))
+            .unwrap()
+            .len(),
+        7
+    );
     clock.set(T0.after_micros(60_000_000));
     assert!(
-        now(memory.exceptions(&set, 0, usize::MAX))
+        now(memory.run(&set, 0, KeyStep::Exceptions { most: usize::MAX }))
             .unwrap()
             .is_empty()
     );
@@ -583,12 +599,17 @@ fn exception_that_cannot_be_is_an_error_and_changes_nothing() {
         ),
         ("eve", other, "at most 100 times as long"),
     ] {
-        let error = now(memory.except(&set, 0, &Key::from(key), exception)).unwrap_err();
+        let error =
+            now(memory.run(&set, 0, KeyStep::Except(Key::from(key), exception))).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
-    assert!(now(memory.exceptions(&set, 0, 9)).unwrap().is_empty());
     assert!(
-        now(memory.except(&set, 0, &Key::from("eve"), exempt(9))).is_ok(),
+        now(memory.run(&set, 0, KeyStep::Exceptions { most: 9 }))
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        now(memory.run(&set, 0, KeyStep::Except(Key::from("eve"), exempt(9)))).is_ok(),
         "it has a place"
     );
     assert!(
@@ -596,7 +617,7 @@ fn exception_that_cannot_be_is_an_error_and_changes_nothing() {
             .decide_now(&set, &[Call::from(Key::from("eve"))])
             .is_admitted()
     );
-    assert!(now(memory.except(&set, 0, &Key::from("eve"), None)).is_ok());
+    assert!(now(memory.run(&set, 0, KeyStep::Except(Key::from("eve"), None))).is_ok());
     assert!(
         !memory
             .decide_now(&set, &[Call::from(Key::from("eve"))])
@@ -683,12 +704,40 @@ fn law_07_an_exception_gives_no_budget_to_a_key_of_the_future() {
         take("bob"),
         "in the place of ada, who counts as unused by now"
     );
-    drop(memory.reset(&prepared, 0, &Key::from("bob")));
+    drop(memory.run(&prepared, 0, KeyStep::Reset(Key::from("bob"))));
     clock.set(T0);
     let blocked = Exception {
         treatment: Treatment::Blocked,
         until: T0.after_micros(1),
     };
-    let refused = now(memory.except(&prepared, 0, &key(), Some(blocked))).unwrap_err();
+    let refused = now(memory.run(&prepared, 0, KeyStep::Except(key(), Some(blocked)))).unwrap_err();
     assert!(refused.starts_with("the clock is behind"), "{refused}");
+}
+
+/// A request of an operator for a limit that is not there must not look as if it had worked.
+#[test]
+fn an_index_without_a_policy_is_an_error_of_every_step() {
+    fn errors<B: Backend>(backend: &B) -> Vec<Result<(), String>> {
+        let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).unwrap()).unwrap();
+        let set = Arc::new(backend.prepare(set).unwrap());
+        let steps = [
+            KeyStep::Reset(key()),
+            KeyStep::Except(key(), None),
+            KeyStep::Strike(key(), Ban::after(1)),
+            KeyStep::Exceptions { most: 9 },
+        ];
+        let mut answers = Vec::from(steps.map(|step| now(backend.run(&set, 7, step)).map(drop)));
+        let backend = backend.clone();
+        answers.push(now(Box::pin(async move {
+            drain(&backend, &set, 7, &Call::from(key())).await
+        })));
+        answers
+    }
+    let memory = MemoryBackend::new();
+    let share = LocalShareBackend::new(memory.clone(), std::num::NonZeroU32::MIN);
+    let boxed = BoxBackend::new(memory.clone());
+    let why = "policy is 7: an index must be below 1, the number of policies in the set";
+    for answers in [errors(&memory), errors(&share), errors(&boxed)] {
+        assert_eq!(answers, vec![Err(why.to_owned()); 5]);
+    }
 }

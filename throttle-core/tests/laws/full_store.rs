@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, KeyStep, Receipt};
 use throttle_core::{
     Algorithm, Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, ManualClock,
     MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow,
@@ -151,7 +151,7 @@ fn law_10_refund_of_a_forgotten_key_leaves_the_bucket_of_others_as_it_is() {
         )
     };
     let (_, forgotten) = take("ada", 3);
-    drop(store.backend.reset(&set, 0, &Key::from("ada")));
+    drop(store.backend.run(&set, 0, KeyStep::Reset(Key::from("ada"))));
     assert_eq!(
         [take("bob", 1).0, take("eve", 5).0],
         [(8, false), (4, true)],

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Ban, Call, Exception, Receipt, Strikes, Treatment};
+use throttle_core::backend::{Ban, Call, Exception, KeyStep, Receipt, Strikes, Treatment};
 use throttle_core::{
     Algorithm, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet,
     Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
@@ -314,7 +314,7 @@ fn law_06_eight_threads_on_small_and_large_states_admit_exactly_k() {
                                 }
                             }
                             for (policy, key) in keys.iter().enumerate() {
-                                drop(backend.reset(passing, policy, key));
+                                drop(backend.run(passing, policy, KeyStep::Reset(key.clone())));
                             }
                         }
                     }
@@ -554,7 +554,11 @@ fn law_05_any_mixture_of_calls_decides_as_the_pure_function_does() {
                     treatment,
                     until: until.after_micros(1),
                 });
-                drop(backend.except(&prepared, place, &Key::from(key), exception.clone()));
+                drop(backend.run(
+                    &prepared,
+                    place,
+                    KeyStep::Except(Key::from(key), exception.clone()),
+                ));
                 let state = states.remove(&(place, key)).unwrap_or_else(|| fresh(place));
                 states.insert((place, key), state.excepted(exception));
             }
@@ -599,12 +603,12 @@ fn law_06_limits_that_threads_skip_at_random_admit_exactly_what_they_hold() {
         let set = PolicySet::new(tree(shape, (0..limits.len()).map(member).collect())).unwrap();
         let own: [_; 5] = std::array::from_fn(|n| Arc::new(*set.policies()[n].algorithm()));
         let set = Arc::new(backend.prepare(set).unwrap());
-        drop(backend.strike(&set, 1, &Key::from(0), &Ban::after(2)));
+        drop(backend.run(&set, 1, KeyStep::Strike(Key::from(0), Ban::after(2))));
         let same = Exception {
             treatment: Treatment::Limit(Arc::clone(&own[3])),
             until: Timestamp::MAX,
         };
-        drop(backend.except(&set, 3, &Key::from(1), Some(same)));
+        drop(backend.run(&set, 3, KeyStep::Except(Key::from(1), Some(same))));
         let charged: [AtomicU64; 5] = std::array::from_fn(|_| AtomicU64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..8_u64 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, KeyStep, Receipt};
 use throttle_core::{
     Backend, BackendErrorKind, Clock, Gcra, Key, LocalShare, MemoryBackend, Policy, PolicySet,
     PolicyTree, Rate, Timestamp,
@@ -106,7 +106,7 @@ fn law_12_a_thread_that_is_stopped_in_the_clock_blocks_no_other_thread() {
                 let _ = backend.decide_now(&one, &calls(key, 1));
                 let _ = backend.decide_now(&both, &calls(key, 2));
             }
-            drop(backend.reset(&one, 0, &Key::from("key")));
+            drop(backend.run(&one, 0, KeyStep::Reset(Key::from("key"))));
             drop(backend.reset_all("on"));
             assert!(backend.keys() <= 4);
             assert!(

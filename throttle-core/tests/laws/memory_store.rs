@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, KeyStep, Receipt};
 use throttle_core::{
     Backend, Clock, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet,
     PolicyTree, Rate, SlidingLog, Timestamp,
@@ -133,7 +133,7 @@ fn a_set_that_another_store_prepared_is_refused_loudly() {
         &|| drop(own.decide_as_of(&foreign, &key(1), T0)),
         &|| own.settle_now(&foreign, receipt()),
         &|| drop(own.settle(&foreign, receipt())),
-        &|| drop(own.reset(&foreign, 0, &Key::from(1))),
+        &|| drop(own.run(&foreign, 0, KeyStep::Reset(Key::from(1)))),
     ];
     for (n, step) in steps.into_iter().enumerate() {
         assert!(catch_unwind(AssertUnwindSafe(step)).is_err(), "step {n}");
@@ -227,10 +227,10 @@ fn law_09_a_store_that_has_forgotten_all_keys_has_all_its_room() {
                         backend.settle_now(&prepared, receipt.actual(u64::from(raw.pick % 8)));
                     }
                 }
-                8 => drop(backend.reset(
+                8 => drop(backend.run(
                     &prepared,
                     usize::from(raw.pick % 2),
-                    calls[0].key().unwrap(),
+                    KeyStep::Reset(calls[0].key().unwrap().clone()),
                 )),
                 _ if raw.pick % 4 == 0 => {
                     drop(backend.reset_all(if raw.pick % 8 == 0 { "a" } else { "" }));

@@ -9,7 +9,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, KeyStep, Receipt};
 use throttle_core::{
     Algorithm, Backend, BackendErrorKind, CalendarQuota, Decision, FixedWindow, Gcra,
     IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter, LocalShare, ManualClock,
@@ -153,11 +153,11 @@ fn law_09_settling_ignores_what_wrote_a_state_that_counts_nothing() {
         store.clock.set(T0.after_micros(10_000_000));
         assert_eq!(store.left(1, 0), 600);
         if forgotten {
-            drop(
-                store
-                    .backend
-                    .reset(&Arc::new(store.set.clone()), 0, &Key::from("key")),
-            );
+            drop(store.backend.run(
+                &Arc::new(store.set.clone()),
+                0,
+                KeyStep::Reset(Key::from("key")),
+            ));
         }
         store.backend.settle_now(&store.set, first.actual(actual));
         assert_eq!(store.left(0, 0), left, "forgotten: {forgotten}");

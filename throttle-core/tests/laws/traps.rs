@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttle_core::backend::Call;
+use throttle_core::backend::{Call, KeyStep};
 use throttle_core::{Backend, Cost, Key, Policy, PolicySet, PolicyTree};
 
 use crate::support::machines::{InMemory, Machine};
@@ -383,7 +383,11 @@ fn trap_v28_what_the_second_limit_refuses_the_first_is_not_charged() {
             assert!(!machine.take_for(T0, "key", 1).0.is_admitted());
         }
         let set = std::sync::Arc::new(machine.prepared.clone());
-        drop(machine.backend.reset(&set, 1, &Key::from("key")));
+        drop(
+            machine
+                .backend
+                .run(&set, 1, KeyStep::Reset(Key::from("key"))),
+        );
         assert_eq!(
             (0..100)
                 .filter(|_| machine.take_for(T0, "key", 1).0.is_admitted())

@@ -5,7 +5,7 @@ use std::future::{Ready, ready};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Answer, Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::{
     Algorithm, Backend, BackendError, Clock, ConfigError, Decision, Gcra, Key, ManualClock, Policy,
     PolicySet, Rate, Timestamp,
@@ -99,9 +99,20 @@ impl Backend for Naive {
         ready(Ok(()))
     }
 
-    fn reset(&self, prepared: &Arc<PolicySet>, policy: usize, key: &Key) -> Self::Done {
-        self.forget(&prepared.policies()[policy], key);
-        ready(Ok(()))
+    fn run(
+        &self,
+        prepared: &Arc<PolicySet>,
+        policy: usize,
+        step: KeyStep,
+    ) -> Answer<Vec<ExceptedKey>> {
+        let policy = prepared.policy(policy);
+        Box::pin(ready(policy.and_then(|policy| match &step {
+            KeyStep::Reset(key) => {
+                self.forget(policy, key);
+                Ok(Vec::new())
+            }
+            _ => Err(step.unsupported()),
+        })))
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {

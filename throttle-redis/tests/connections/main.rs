@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{LimitTree, policy};
+use throttle_core::backend::KeyStep;
 use throttle_core::{Backend, FixedWindow, Key, Rate};
 use throttle_redis::{
     Cluster, Command, Connection, Connector, FaultKind, Pending, Pool, RedisBackend, RedisBuilder,
@@ -37,7 +38,7 @@ async fn decides(backend: &RedisBackend) {
     }
     assert!(!limits.take("ada", 1).await.is_admitted());
     backend
-        .reset(&limits.prepared, 0, &Key::from("ada"))
+        .run(&limits.prepared, 0, KeyStep::Reset(Key::from("ada")))
         .await
         .unwrap();
     assert_eq!(limits.left("ada").await, 3);
@@ -569,7 +570,7 @@ async fn broken_connection_of_a_pool_is_not_used_again() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     backend
-        .reset(&limits.prepared, 0, &Key::from("ada"))
+        .run(&limits.prepared, 0, KeyStep::Reset(Key::from("ada")))
         .await
         .unwrap();
     assert_eq!(

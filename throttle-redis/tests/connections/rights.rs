@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use throttle_core::backend::{Ban, Exception, Receipt, Treatment, drain};
+use throttle_core::backend::{Ban, Exception, KeyStep, Receipt, Treatment, drain};
 use throttle_core::{Backend, Key, Timestamp};
 use throttle_redis::{Cluster, Connector, Pool, RedisBackend, Sentinel, Single};
 use throttle_test_servers::{Cluster as Servers, Sentinel as Sentinels, Server, slot_of};
@@ -54,24 +54,33 @@ async fn failures(backend: &RedisBackend) -> Vec<(&'static str, String)> {
     outcomes.push(("peek", backend.decide(set, &peek).await.err()));
     let as_of = backend.decide_as_of(set, &charge, now).await;
     outcomes.push(("decide_as_of", as_of.err()));
-    let strike = backend.strike(set, 0, &eve, &Ban::after(3)).await;
+    let strike = backend
+        .run(set, 0, KeyStep::Strike(eve.clone(), Ban::after(3)))
+        .await;
     outcomes.push(("strike", strike.err()));
-    let excepted = backend.except(set, 0, &bob, blocked).await;
-    let listed = backend.exceptions(set, 0, 10).await;
-    if let (Ok(()), Ok(listed)) = (&excepted, &listed) {
+    let excepted = backend
+        .run(set, 0, KeyStep::Except(bob.clone(), blocked))
+        .await;
+    let listed = backend.run(set, 0, KeyStep::Exceptions { most: 10 }).await;
+    if let (Ok(_), Ok(listed)) = (&excepted, &listed) {
         assert!(
             !listed.is_empty(),
             "an exception is listed, or that is an error"
         );
     }
-    let lifted = backend.except(set, 0, &bob, None).await;
+    let lifted = backend
+        .run(set, 0, KeyStep::Except(bob.clone(), None))
+        .await;
     outcomes.extend([
         ("except", excepted.err()),
         ("exceptions", listed.err()),
         ("except, lifted", lifted.err()),
         ("drain", drain(backend, set, 0, &bob.into()).await.err()),
         ("inspect", backend.inspect(&day(9), &ada).await.err()),
-        ("reset", backend.reset(set, 0, &ada).await.err()),
+        (
+            "reset",
+            backend.run(set, 0, KeyStep::Reset(ada.clone())).await.err(),
+        ),
         ("reset_all", backend.reset_all("").await.err()),
     ]);
     let failed = outcomes

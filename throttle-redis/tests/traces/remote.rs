@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, KeyStep, Receipt};
 use throttle_core::{Backend, Decision, Key, ManualClock, PolicySet, Timestamp};
 use throttle_redis::{RedisBackend, RedisSet, Single};
 use throttle_test_servers::Shared;
@@ -80,7 +80,11 @@ impl Bench<'_> {
     /// Forgets a key, as the server does when the key expires.
     pub(crate) fn forget(&self, policy: usize, key: &Key) {
         RUNTIME
-            .block_on(self.remote.backend.reset(&self.prepared, policy, key))
+            .block_on(
+                self.remote
+                    .backend
+                    .run(&self.prepared, policy, KeyStep::Reset(key.clone())),
+            )
             .expect("forgotten");
     }
 }

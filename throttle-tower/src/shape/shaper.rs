@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use throttle_core::backend::Receipt;
+use throttle_core::backend::{KeyStep, Receipt};
 use throttle_core::{Backend, BackendError, Key, Rate};
 use tokio::time::Instant;
 
@@ -160,7 +160,9 @@ impl Shaper {
             paces.clone().for_each(|pace| share.reset(pace, key));
         }
         for pace in paces {
-            backend.reset(prepared, pace, key).await?;
+            backend
+                .run(prepared, pace, KeyStep::Reset(key.clone()))
+                .await?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Corrects single keys in the store of a layer.
 
 use http::request::Parts;
-use throttle_core::backend::{self, Call, ExceptedKey, Exception};
+use throttle_core::backend::{self, Call, ExceptedKey, Exception, KeyStep};
 use throttle_core::{Backend, BackendError, Key};
 
 use super::layer::ThrottleLayer;
@@ -81,12 +81,8 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// If the future is dropped before it is ready, the key is unused, or not.
     pub async fn reset(&self, limit: &str, key: &Key) -> Result<bool, BackendError> {
-        let shared = self.current.now();
-        let Some(index) = index_of(&shared, limit) else {
-            return Ok(false);
-        };
-        shared.backend.reset(&shared.prepared, index, key).await?;
-        Ok(true)
+        let ran = self.run(limit, KeyStep::Reset(key.clone())).await?;
+        Ok(ran.is_some())
     }
 
     /// Treats a key differently in a limit until an instant or, with `None`, as before: for all
@@ -106,15 +102,9 @@ impl<B: Backend> ThrottleLayer<B> {
         key: &Key,
         exception: Option<Exception>,
     ) -> Result<bool, BackendError> {
-        let shared = self.current.now();
-        let Some(index) = index_of(&shared, limit) else {
-            return Ok(false);
-        };
-        let excepting = shared
-            .backend
-            .except(&shared.prepared, index, key, exception);
-        excepting.await?;
-        Ok(true)
+        let step = KeyStep::Except(key.clone(), exception);
+        let ran = self.run(limit, step).await?;
+        Ok(ran.is_some())
     }
 
     /// Uses up the units that the key of a call has left in a limit, and lifts an exception of the
@@ -154,14 +144,25 @@ impl<B: Backend> ThrottleLayer<B> {
         limit: &str,
         most: usize,
     ) -> Result<Vec<ExceptedKey>, BackendError> {
+        let listed = self.run(limit, KeyStep::Exceptions { most }).await?;
+        Ok(listed.unwrap_or_default())
+    }
+
+    /// Runs a step; `None` if no limit on a rate has the name.
+    async fn run(
+        &self,
+        limit: &str,
+        step: KeyStep,
+    ) -> Result<Option<Vec<ExceptedKey>>, BackendError> {
         let shared = self.current.now();
-        match index_of(&shared, limit) {
-            Some(index) => {
-                let exceptions = shared.backend.exceptions(&shared.prepared, index, most);
-                exceptions.await
-            }
-            None => Ok(Vec::new()),
-        }
+        let Some(index) = index_of(&shared, limit) else {
+            return Ok(None);
+        };
+        shared
+            .backend
+            .run(&shared.prepared, index, step)
+            .await
+            .map(Some)
     }
 }
 

@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use throttle_core::backend::{Answer, Ban, Call, Exception};
+use throttle_core::backend::{Answer, Ban, Call, ExceptedKey};
 use throttle_core::{
     BackendErrorKind, Clock, ConfigError, DecidedBy, Decision, Key, LocalShare, MemoryBackend,
     PolicySet,
@@ -74,7 +74,7 @@ impl Shares {
     }
 
     /// Counts a strike of a key about which a share has decided: both are in one store.
-    pub(super) fn strike(&self, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
+    pub(super) fn strike(&self, policy: usize, key: Key, ban: Ban) -> Answer<Vec<ExceptedKey>> {
         self.busy.strike(policy, key, ban)
     }
 

@@ -207,7 +207,7 @@ mod tests {
     use axum::Router;
     use http::{HeaderMap, Request, StatusCode};
     use http_body_util::BodyExt;
-    use throttle_core::backend::{Exception, Treatment};
+    use throttle_core::backend::{Exception, KeyStep, Treatment};
     use throttle_core::{Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Rate, Timestamp};
     use tower::{Layer, ServiceExt, service_fn};
 
@@ -278,7 +278,11 @@ mod tests {
             };
             shared
                 .backend
-                .except(&shared.prepared, 0, &Key::CONSTANT, Some(exception))
+                .run(
+                    &shared.prepared,
+                    0,
+                    KeyStep::Except(Key::CONSTANT, Some(exception)),
+                )
                 .await
                 .unwrap();
             for _ in 0..used {

@@ -9,10 +9,12 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use throttle_core::backend::{BackendError, BackendErrorKind, Call, Receipt};
+use throttle_core::backend::{
+    Answer, BackendError, BackendErrorKind, Call, ExceptedKey, KeyStep, Receipt,
+};
 use throttle_core::{
-    Backend, BoxBackend, Clock, ConfigError, Decision, FixedWindow, Key, ManualClock,
-    MemoryBackend, MemorySet, PolicySet, Rate, Timestamp,
+    Backend, BoxBackend, Clock, ConfigError, Decision, FixedWindow, ManualClock, MemoryBackend,
+    MemorySet, PolicySet, Rate, Timestamp,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -331,23 +333,20 @@ impl Backend for Failing {
         self.store.settle(prepared, receipt)
     }
 
-    fn reset(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key) -> Self::Done {
-        self.store.reset(prepared, policy, key)
-    }
-
     fn reset_all(&self, prefix: &str) -> Self::Done {
         self.store.reset_all(prefix)
     }
 
-    fn strike(
+    fn run(
         &self,
         prepared: &Arc<MemorySet>,
         policy: usize,
-        key: &Key,
-        ban: &Ban,
-    ) -> throttle_core::backend::Answer<Option<throttle_core::backend::Exception>> {
-        self.struck.fetch_add(1, Ordering::Relaxed);
-        self.store.strike(prepared, policy, key, ban)
+        step: KeyStep,
+    ) -> Answer<Vec<ExceptedKey>> {
+        if let KeyStep::Strike(..) = step {
+            self.struck.fetch_add(1, Ordering::Relaxed);
+        }
+        self.store.run(prepared, policy, step)
     }
 
     fn has_exceptions(&self) -> bool {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::{
-    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Gcra, Key, LeakyBucket,
-    ManualClock, MemoryBackend, PolicySet, Rate, SlidingLog,
+    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Gcra, LeakyBucket, ManualClock,
+    MemoryBackend, PolicySet, Rate, SlidingLog,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -289,8 +289,13 @@ impl Backend for Refusing {
         self.0.settle(prepared, receipt)
     }
 
-    fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done {
-        self.0.reset(prepared, policy, key)
+    fn run(
+        &self,
+        prepared: &Arc<Self::Prepared>,
+        policy: usize,
+        step: KeyStep,
+    ) -> throttle_core::backend::Answer<Vec<ExceptedKey>> {
+        self.0.run(prepared, policy, step)
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {

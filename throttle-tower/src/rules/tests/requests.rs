@@ -10,9 +10,9 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Answer, Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::{
-    Backend, BackendError, BackendErrorKind, Decision, Key, ManualClock, MemoryBackend, MemorySet,
+    Backend, BackendError, BackendErrorKind, Decision, ManualClock, MemoryBackend, MemorySet,
     PolicySet,
 };
 use tower::{Layer, ServiceExt};
@@ -465,8 +465,8 @@ impl Backend for Fallible {
         ready(Err(BackendError::new(BackendErrorKind::Unavailable)))
     }
 
-    fn reset(&self, _: &Arc<MemorySet>, _: usize, _: &Key) -> Self::Done {
-        ready(Err(BackendError::new(BackendErrorKind::Unavailable)))
+    fn run(&self, _: &Arc<MemorySet>, _: usize, _: KeyStep) -> Answer<Vec<ExceptedKey>> {
+        Box::pin(ready(Err(BackendError::new(BackendErrorKind::Unavailable))))
     }
 
     fn reset_all(&self, _: &str) -> Self::Done {

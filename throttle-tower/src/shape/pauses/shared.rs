@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use throttle_core::backend::{BoxPrepared, Call, Receipt};
+use throttle_core::backend::{BoxPrepared, Call, KeyStep, Receipt};
 use throttle_core::{
     Backend, BackendError, BoxBackend, ConfigError, Cost, Gcra, Key, Policy, PolicySet, PolicyTree,
     Rate,
@@ -137,6 +137,8 @@ impl SharedPauses {
     /// Ends the pause of a key at the store, for processes that have not heard of it yet.
     pub(in super::super) async fn forget(&self, key: &Key) -> Result<(), BackendError> {
         self.resets.fetch_add(1, Ordering::AcqRel);
-        self.backend.reset(&self.prepared, PAUSES_AT, key).await
+        let reset = KeyStep::Reset(key.clone());
+        self.backend.run(&self.prepared, PAUSES_AT, reset).await?;
+        Ok(())
     }
 }

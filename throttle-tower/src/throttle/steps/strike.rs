@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::backend::{Ban, Call};
+use throttle_core::backend::{Ban, Call, KeyStep};
 use throttle_core::{Backend, DecidedBy, Key, Status};
 use tokio::runtime::Handle;
 
@@ -63,15 +63,16 @@ fn count<B: Backend>(
     Box::pin(async move {
         let begun = match (decided_by, &striking.share) {
             (DecidedBy::Store, _) => {
+                let strike = KeyStep::Strike(key, ban);
                 striking
                     .backend
-                    .strike(&striking.prepared, place, &key, &ban)
+                    .run(&striking.prepared, place, strike)
                     .await?
             }
-            (DecidedBy::Local(_), Some(share)) => share.strike(place, &key, &ban).await?,
-            _ => None,
+            (DecidedBy::Local(_), Some(share)) => share.strike(place, key, ban).await?,
+            _ => Vec::new(),
         };
-        if begun.is_some() {
+        if !begun.is_empty() {
             let limit = striking.applied[place].index;
             striking
                 .options

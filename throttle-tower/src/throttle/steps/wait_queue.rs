@@ -430,7 +430,7 @@ mod tests {
     use std::convert::Infallible;
 
     use http::{Request, Response, StatusCode};
-    use throttle_core::backend::{Exception, Treatment};
+    use throttle_core::backend::{Exception, KeyStep, Treatment};
     use throttle_core::{Clock, Gcra, IntoAlgorithm, Key, MemoryBackend, Rate};
     use tokio::task::JoinSet;
     use tower::{Layer, ServiceExt, service_fn};
@@ -469,7 +469,11 @@ mod tests {
         let shared = layer.current.with(Arc::clone);
         shared
             .backend
-            .except(&shared.prepared, 0, &Key::CONSTANT, Some(exception))
+            .run(
+                &shared.prepared,
+                0,
+                KeyStep::Except(Key::CONSTANT, Some(exception)),
+            )
             .await
             .unwrap();
         let service = layer.layer(service_fn(async |_: Request<()>| {
