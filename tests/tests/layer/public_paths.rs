@@ -8,22 +8,7 @@ use std::path::{Path, PathBuf};
 /// A room of the crate, and the private paths that its files may use.
 const ROOMS: [(&str, &[&str]); 2] = [("rules", &RULES), ("observe/dashboard", &DASHBOARD)];
 
-const RULES: [&str; 14] = [
-    "extract::host_name::MAX_LENGTH",
-    "extract::host_name::has_letters_of_a_host",
-    "extract::host_name::ipv6",
-    "extract::host_name::normalized",
-    "extract::host_name::without_port",
-    "limit::ClassOf",
-    "limit::Priority",
-    "limit::class_of",
-    "limit::explained::ExplainedLimit",
-    "limit::explained::Explanation",
-    "limit::explained::KeyLeft",
-    "limit::explained::Verdict",
-    "lock::lock",
-    "throttle::Shared",
-];
+const RULES: [&str; 0] = [];
 
 const DASHBOARD: [&str; 4] = [
     "lock::lock",

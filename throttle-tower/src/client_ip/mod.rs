@@ -95,7 +95,5 @@ mod x_forwarded_for;
 pub use self::address_origin::{AddressOrigin, Resolved};
 pub use self::ip_net::IpNet;
 pub use self::ip_prefix::IpPrefix;
-#[cfg(all(test, feature = "rules"))]
-pub(crate) use self::nat64::LENGTHS as NAT64_LENGTHS;
 pub use self::source::{ClientIp, MAX_HOPS};
 pub use self::trusted_proxies::TrustedProxies;

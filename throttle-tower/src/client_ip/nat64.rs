@@ -13,7 +13,7 @@ pub(super) struct Nat64 {
 }
 
 /// The lengths that a prefix may have.
-pub(crate) const LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
+const LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 
 impl Nat64 {
     pub(super) fn new(net: IpNet) -> Result<Self, ConfigError> {

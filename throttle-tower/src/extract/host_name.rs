@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
 /// The longest name that DNS knows. It bounds what a long `Host` costs.
-pub(crate) const MAX_LENGTH: usize = 253;
+pub(super) const MAX_LENGTH: usize = 253;
 
 /// `[::1]:80` is `[::1]`. Some servers ignore whatever follows the colon, so that it need not be a
 /// port.
-pub(crate) fn without_port(host: &[u8]) -> &[u8] {
+pub(super) fn without_port(host: &[u8]) -> &[u8] {
     let host = host.trim_ascii();
     let end = match host.first() {
         Some(b'[') => host
@@ -21,7 +21,7 @@ pub(crate) fn without_port(host: &[u8]) -> &[u8] {
 }
 
 /// In lower case, without final dots; an IPv6 address in its usual spelling.
-pub(crate) fn normalized(host: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn normalized(host: &[u8]) -> Cow<'_, [u8]> {
     if let Some(address) = ipv6(host) {
         return address.into_bytes().into();
     }
@@ -35,13 +35,13 @@ pub(crate) fn normalized(host: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// The address in brackets, each address in one spelling.
-pub(crate) fn ipv6(host: &[u8]) -> Option<String> {
+pub(super) fn ipv6(host: &[u8]) -> Option<String> {
     let address = std::str::from_utf8(host.strip_prefix(b"[")?.strip_suffix(b"]")?).ok()?;
     Some(format!("[{}]", address.parse::<Ipv6Addr>().ok()?))
 }
 
 /// Whether all characters are those of names of hosts. A dot may stand anywhere.
-pub(crate) fn has_letters_of_a_host(name: &str) -> bool {
+pub(super) fn has_letters_of_a_host(name: &str) -> bool {
     name.bytes()
         .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }

@@ -26,7 +26,7 @@ pub(crate) struct Applied {
     pub(crate) index: usize,
     pub(crate) keying: Keying,
     pub(crate) cost: Option<CostOf>,
-    pub(crate) when: Option<Arc<dyn Condition>>,
+    pub(crate) when: Option<Condition>,
     /// What finds the limit for the requests that it applies to.
     pub(crate) selection: Option<Arc<Selection>>,
     pub(crate) on_missing: OnMissing,
@@ -105,7 +105,7 @@ impl Applied {
     /// ascending order.
     pub(crate) fn applies(&self, selected: &[usize], parts: &Parts) -> bool {
         (self.selection.is_none() || selected.binary_search(&self.index).is_ok())
-            && self.when.as_ref().is_none_or(|when| when.holds(parts))
+            && self.when.as_ref().is_none_or(|when| when(parts))
     }
 
     /// Whether requests for which it is not selected need not be asked about the limit. One that a

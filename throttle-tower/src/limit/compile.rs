@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use throttle_core::{AnyCharge, ConfigError, PolicyName, PolicySet, PolicyTree};
+use throttle_core::{AnyCharge, ConfigError, Policy, PolicyName, PolicySet, PolicyTree};
 
 use super::applied::Applied;
 use super::compose::{LimitTree, Tree};
@@ -43,6 +43,32 @@ pub(crate) enum PermitTree {
 }
 
 impl LimitTree {
+    /// Returns the policies of the limits on rates, in the order in which they are composed.
+    ///
+    /// ```
+    /// use throttle_tower::limit::IntoLimitTree;
+    /// use throttle_tower::{Constant, Gcra, InFlight, Rate, all, limit};
+    ///
+    /// let api = limit("api", Gcra::new(Rate::per_second(10)).burst(20)).by(Constant);
+    /// let in_flight = limit("in-flight", InFlight::new(200)).by(Constant);
+    /// let policies = all((api, in_flight)).policies()?;
+    /// assert_eq!(policies.len(), 1);
+    /// assert_eq!((policies[0].name(), policies[0].algorithm().capacity()), ("api", 20));
+    ///
+    /// let none = limit("none", Gcra::new(Rate::per_second(0))).by(Constant);
+    /// assert_eq!(none.into_limit_tree().policies().unwrap_err().policy(), Some("none"));
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the settings of a limit are wrong, two limits have one name, or an [`any`](crate::any())
+    /// mixes both kinds of limits: as a layer that is built with them, whatever its backend.
+    pub fn policies(&self) -> Result<Vec<Policy>, ConfigError> {
+        let compiled = self.clone().compile()?;
+        Ok(compiled.set.policies().to_vec())
+    }
+
     /// # Errors
     ///
     /// If the settings of a limit are wrong, two limits have one name, or an `any` mixes both kinds

@@ -1,28 +1,14 @@
 //! Which requests a limit or a layer applies to.
 
+use std::sync::Arc;
+
 use http::request::Parts;
 
-pub(crate) trait Condition: Send + Sync {
-    fn holds(&self, parts: &Parts) -> bool;
-
-    /// Why it does not hold for a request, if more can be said than that the program says so.
-    #[cfg(feature = "rules")]
-    fn mismatch(&self, parts: &Parts) -> Option<String> {
-        let _ = parts;
-        None
-    }
-}
-
-impl<F: Fn(&Parts) -> bool + Send + Sync + 'static> Condition for F {
-    fn holds(&self, parts: &Parts) -> bool {
-        self(parts)
-    }
-}
+pub(crate) type Condition = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::{Request, Response, StatusCode};

@@ -21,8 +21,6 @@ mod compose;
 mod condition;
 mod cost;
 mod counted;
-#[cfg(feature = "rules")]
-pub(crate) mod explained;
 mod keying;
 mod kind;
 mod on_error;
@@ -47,8 +45,6 @@ pub use kind::{InFlight, LimitKind, Rated};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
 pub(crate) use priority::{Class, check_classes};
-#[cfg(feature = "rules")]
-pub(crate) use priority::{ClassOf, Priority, class_of};
 pub use select::Select;
 pub(crate) use select::{SelectedLimits, Selection, select};
 pub use single::{Limit, Unkeyed, limit};

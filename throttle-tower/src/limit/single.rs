@@ -286,15 +286,11 @@ impl<F> Limit<F> {
     /// );
     /// ```
     pub fn priority<N: Into<String>, C: AsRef<str>>(
-        self,
+        mut self,
         classes: impl IntoIterator<Item = (N, u64)>,
         class_of_request: impl Fn(&Parts) -> C + Send + Sync + 'static,
     ) -> Self {
-        self.in_classes(Priority::new(classes, class_of(class_of_request)))
-    }
-
-    pub(crate) fn in_classes(mut self, priority: Arc<Priority>) -> Self {
-        self.applied.priority = Some(priority);
+        self.applied.priority = Some(Priority::new(classes, class_of(class_of_request)));
         self
     }
 

@@ -40,12 +40,12 @@ use super::tier_lookup::LookupFailed;
     label = "expected `Option` or `Result<Option<_>, _>` of a tier's name, such as `Some(\"pro\")`"
 )]
 pub trait IntoTier {
-    /// The tier, if the identity has one.
+    /// Returns the tier, if the identity has one. A program that keeps lookups of several types in
+    /// one list calls it.
     ///
     /// # Errors
     ///
     /// If the lookup failed.
-    #[doc(hidden)]
     fn into_tier(self) -> Result<Option<Tier>, LookupFailed>;
 }
 

@@ -39,8 +39,15 @@ const GRACE: Duration = Duration::from_millis(5);
 /// How long a failed lookup is not repeated, at most.
 const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
 
-/// A lookup that returned no answer.
-#[doc(hidden)]
+/// A lookup that returned no answer: see [`IntoTier::into_tier`](super::IntoTier::into_tier).
+///
+/// ```
+/// use throttle_tower::plans::{IntoTier, LookupFailed, Tier};
+///
+/// let answer: Result<Option<&str>, std::fmt::Error> = Err(std::fmt::Error);
+/// assert_eq!(answer.into_tier(), Err(LookupFailed));
+/// assert_eq!(Some("pro").into_tier(), Ok(Some(Tier::named("pro"))));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupFailed;
 

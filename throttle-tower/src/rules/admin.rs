@@ -13,8 +13,8 @@ use super::admin_keys;
 use super::admin_request::{
     About, Body, Name, Refused, failed, known, read_body, read_query, unknown,
 };
+use super::explanation::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 use super::handle::Handle;
-use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 
 /// Most bytes of a description of a request.
 const MAX_BYTES: usize = 64 * 1024;

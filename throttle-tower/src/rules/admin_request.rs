@@ -49,7 +49,7 @@ pub(super) fn known(handle: &Handle, name: Name) -> Result<String, Refused> {
             format!("{}: write a limit's name", error.body_text()),
         )
     })?;
-    if handle.rules().has_limit(&name) {
+    if handle.rules().limit(&name).is_some() {
         Ok(name)
     } else {
         Err(unknown(&name))

@@ -9,19 +9,24 @@ use throttle_core::backend::{ExceptedKey, Exception};
 use throttle_core::{Backend, BackendError, ConfigError, MemoryBackend};
 
 use super::Rules;
-use super::followers::explain;
-use crate::limit::explained::Explanation;
+use super::explanation::Explanation;
+use super::peek;
 use crate::{ThrottleBuilder, ThrottleLayer};
 
 pub(super) trait AnyLayer: Send + Sync {
-    /// What would happen to a request.
-    fn explain<'a>(&self, parts: &'a Parts) -> Answer<'a, Explanation>;
+    /// What would happen to a request, by the rules in force.
+    fn explain<'a>(&'a self, rules: &'a Rules, parts: &'a Parts) -> Answer<'a, Explanation>;
 
     /// Changes the key of a request in a limit.
-    fn change<'a>(&self, limit: &'a str, parts: &'a Parts, change: KeyChange) -> Answer<'a, bool>;
+    fn change<'a>(
+        &'a self,
+        limit: &'a str,
+        parts: &'a Parts,
+        change: KeyChange,
+    ) -> Answer<'a, bool>;
 
     /// The keys of a limit with an exception, at most so many.
-    fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Answer<'a, Vec<ExceptedKey>>;
+    fn exceptions<'a>(&'a self, limit: &'a str, most: usize) -> Answer<'a, Vec<ExceptedKey>>;
 
     /// # Errors
     ///
@@ -67,12 +72,17 @@ struct RuledLayer<B: Backend> {
 }
 
 impl<B: Backend> AnyLayer for RuledLayer<B> {
-    fn explain<'a>(&self, parts: &'a Parts) -> Answer<'a, Explanation> {
-        Box::pin(explain::explain(self.layer.current.now(), parts))
+    fn explain<'a>(&'a self, rules: &'a Rules, parts: &'a Parts) -> Answer<'a, Explanation> {
+        Box::pin(peek::explain(&self.layer, &self.program, rules, parts))
     }
 
-    fn change<'a>(&self, limit: &'a str, parts: &'a Parts, change: KeyChange) -> Answer<'a, bool> {
-        let layer = self.layer.clone();
+    fn change<'a>(
+        &'a self,
+        limit: &'a str,
+        parts: &'a Parts,
+        change: KeyChange,
+    ) -> Answer<'a, bool> {
+        let layer = &self.layer;
         Box::pin(async move {
             let Some(call) = layer.call_of(limit, parts).await else {
                 return Ok(false);
@@ -88,15 +98,13 @@ impl<B: Backend> AnyLayer for RuledLayer<B> {
         })
     }
 
-    fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Answer<'a, Vec<ExceptedKey>> {
-        let layer = self.layer.clone();
-        Box::pin(async move { layer.exceptions(limit, most).await })
+    fn exceptions<'a>(&'a self, limit: &'a str, most: usize) -> Answer<'a, Vec<ExceptedKey>> {
+        Box::pin(self.layer.exceptions(limit, most))
     }
 
     fn replace(&self, rules: &Rules) -> Result<(), ConfigError> {
         let program = ThrottleBuilder::clone(&self.program);
         let next = program.or(rules.document.builder()).limits(rules.tree());
-        let backend = self.layer.current.now().backend.clone();
-        self.layer.replace_with(next.backend(backend))
+        self.layer.replace_with(next.backend(self.layer.backend()))
     }
 }

@@ -13,7 +13,7 @@ use super::context::{Context, Defaults};
 use super::entry::{self, ENTRIES, Entry, KINDS};
 use super::file_value::FileValue;
 use super::form::*;
-use super::layer_settings::{LAYER, LayerSettings};
+use super::layer::{self, LAYER};
 use super::matching::{self, Matcher, WHEN};
 use super::options::DEFAULTS;
 use super::problem::{Problems, RulesError};
@@ -28,7 +28,7 @@ use crate::limit::LimitTree;
 pub(super) struct Document {
     pub(super) tree: LimitTree,
     pub(super) client_ip: ClientIp,
-    pub(super) settings: LayerSettings,
+    layer: ThrottleBuilder,
     /// Which requests the layer applies to, if the file says so.
     pub(super) when: Option<Arc<Matcher>>,
     pub(super) limits: Vec<Entry>,
@@ -39,9 +39,11 @@ pub(super) struct Document {
 impl Document {
     /// What the file says of the layer, as the builder of one without limits.
     pub(super) fn builder(&self) -> ThrottleBuilder {
-        let mut builder = self.settings.builder();
-        builder.settings.when = self.when.clone().map(|when| when as _);
-        builder
+        let builder = self.layer.clone();
+        match self.when.clone() {
+            Some(when) => builder.when(move |parts| when.matches(parts)),
+            None => builder,
+        }
     }
 }
 
@@ -158,16 +160,14 @@ fn read_table(value: &DeValue<'_>, problems: &Problems, registry: &Registry) -> 
     let tree = compose(root.get("compose"), &limits, trees, problems)?;
     // What only a whole composition can get wrong.
     if !problems.are_there()
-        && let Err(error) = tree.clone().compile()
+        && let Err(error) = tree.policies()
     {
         root.at("compose").problem_as(refused_composition(&error));
     }
     Some(Document {
         tree,
         client_ip: context.client_ip,
-        settings: root
-            .get("layer")
-            .map_or_else(LayerSettings::default, LayerSettings::read),
+        layer: layer::read(root.get("layer")),
         when,
         limits,
         others: value.as_table().map(others)?,

@@ -4,10 +4,9 @@ use http::request::Parts;
 use throttle_core::BackendError;
 use throttle_core::backend::{ExceptedKey, Exception};
 
-use super::Rules;
 use super::any_layer::KeyChange;
+use super::explanation::Explanation;
 use super::handle::Handle;
-use crate::limit::explained::{ExplainedLimit, Explanation, Verdict};
 
 impl Handle {
     /// Tells what would happen to a request with this head, and charges nothing: which limits apply
@@ -64,7 +63,6 @@ impl Handle {
     ///
     /// The future may be dropped at any point: it changes nothing.
     pub async fn explain(&self, parts: &Parts) -> Result<Explanation, BackendError> {
-        let rules = self.rules();
         let Some(layer) = self.layer() else {
             let why = "there is no layer of these rules any more";
             let (retry_after, layer_skips) = (Some(Duration::ZERO), Some(why.to_owned()));
@@ -77,13 +75,7 @@ impl Handle {
                 limits,
             });
         };
-        let mut explained = layer.explain(parts).await?;
-        let applies = explained.layer_skips.is_none();
-        explained
-            .limits
-            .iter_mut()
-            .for_each(|limit| rules.complete(limit, applies, parts));
-        Ok(explained)
+        layer.explain(&self.rules(), parts).await
     }
 
     /// Makes the key that a request with this head has in a limit unused. `Ok(false)` if the file
@@ -195,26 +187,5 @@ impl Handle {
             return Ok(false);
         };
         layer.change(limit, parts, change).await
-    }
-}
-
-impl Rules {
-    /// Adds what only the file says.
-    fn complete(&self, explained: &mut ExplainedLimit, layer_applies: bool, parts: &Parts) {
-        let limit = self
-            .document
-            .limits
-            .iter()
-            .find(|limit| limit.name == explained.name);
-        explained.by = limit.map(|limit| limit.by().to_owned()).unwrap_or_default();
-        if let Verdict::Skips(why) = &mut explained.verdict
-            && why.is_empty()
-        {
-            let mismatch = || limit.and_then(|limit| limit.matcher.mismatch(parts));
-            *why = match layer_applies {
-                true => mismatch().unwrap_or_else(|| "it does not apply".to_owned()),
-                false => "the layer does not apply".to_owned(),
-            };
-        }
     }
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::hash::Hasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -11,7 +11,6 @@ use super::change::{Change, tightened};
 use super::problem::RulesError;
 use super::status::Status;
 use super::{Rules, file};
-use crate::lock::lock;
 
 /// Replaces the rules of a layer while requests run, and tells what is in force: see
 /// [`Rules::layer`]. Clones are the same handle.
@@ -220,6 +219,11 @@ impl Handle {
         *state = State::of(rules, change.revision);
         Ok(change)
     }
+}
+
+/// Locks a mutex whose content is consistent at every point where a panic can happen.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A digest of a text by which people compare files, 32 hexadecimal digits. It keeps no secret.

@@ -292,16 +292,17 @@ mod context;
 mod document;
 mod entry;
 mod explain;
+mod explanation;
 mod file;
 mod file_value;
-mod followers;
 mod form;
 mod handle;
 mod key;
-mod layer_settings;
+mod layer;
 mod matching;
 mod names;
 mod options;
+mod peek;
 mod problem;
 mod registry;
 mod shown;
@@ -324,6 +325,8 @@ use throttle_core::{Backend, ConfigError, Policy};
 use self::any_layer::find_layer;
 pub use self::change::{Change, ChangedField};
 use self::document::Document;
+use self::entry::Entry;
+pub use self::explanation::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 pub use self::handle::Handle;
 use self::problem::Problems;
 pub use self::problem::{Problem, RulesError};
@@ -335,7 +338,6 @@ pub use throttle_core::backend::{ExceptedKey, Exception, Treatment};
 
 use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
-pub use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 use crate::{ThrottleBuilder, ThrottleLayer};
 
 /// The JSON Schema of the format: with it, [editors](self#in-an-editor) complete and check a file.
@@ -420,15 +422,13 @@ impl Rules {
 
     /// The limits on rates.
     fn policies(&self) -> Vec<Policy> {
-        self.tree()
-            .compile()
-            .map(|compiled| compiled.set.policies().to_vec())
-            .unwrap_or_default()
+        self.document.tree.policies().unwrap_or_default()
     }
 
-    #[cfg(feature = "admin")]
-    fn has_limit(&self, name: &str) -> bool {
-        self.document.limits.iter().any(|limit| limit.name == name)
+    /// The limit of that name.
+    fn limit(&self, name: &str) -> Option<&Entry> {
+        let mut limits = self.document.limits.iter();
+        limits.find(|limit| limit.name == name)
     }
 
     /// Where the client's address comes from, as the file says. A program can log its
@@ -519,12 +519,7 @@ impl Rules {
         if error.field() == "on_error" {
             return self.without_on_error();
         }
-        let limit = self
-            .document
-            .limits
-            .iter()
-            .find(|limit| Some(&*limit.name) == error.policy());
-        let Some(limit) = limit else {
+        let Some(limit) = error.policy().and_then(|name| self.limit(name)) else {
             return self.problem(None, error.to_string());
         };
         let message = format!("{}: {}", limit.owner, file_value::without_policy(error));

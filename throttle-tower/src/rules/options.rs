@@ -13,9 +13,9 @@ use super::file_value::{FileValue, without_policy};
 use super::form::*;
 use super::key;
 use super::matching::{MATCH, WHEN};
-use super::registry::{CostOf, REFUNDS, Registry, registered};
+use super::registry::{ClassOf, CostOf, REFUNDS, Registry, registered};
 use super::values::DURATION;
-use crate::limit::{Limit, LimitTree, OnError, OnMissing, Priority, Rated};
+use crate::limit::{IntoLimitTree, Limit, LimitTree, OnError, OnMissing, Rated};
 
 pub(super) const DEFAULTS: ValueForm = Table(
     "defaults",
@@ -302,7 +302,13 @@ impl<F: 'static> PendingLimit<F> {
         });
         let on_missing = on_missing(table).or(context.defaults.on_missing);
         limit.set(on_missing, Limit::on_missing);
-        limit.set(priority(table, context.registry), Limit::in_classes);
+        let classes = classes(table, context.registry);
+        limit.set(classes, |limit, (of, classes)| {
+            let names: Vec<_> = classes.iter().map(|(name, _)| Arc::from(&**name)).collect();
+            // Of a class that the limit does not have, the name is that of none.
+            let class_of = move |parts: &Parts| of(parts, &names).unwrap_or_default();
+            limit.priority(classes, class_of)
+        });
         limit
     }
 
@@ -314,9 +320,9 @@ impl<F: 'static> PendingLimit<F> {
 
     /// The limit. A problem if a setting is wrong in itself or with another one.
     pub(super) fn checked(self, table: &FileValue<'_>) -> Option<LimitTree> {
-        let limit = self.0?;
-        match limit.counted() {
-            Ok(_) => Some(limit.into()),
+        let limit = self.0?.into_limit_tree();
+        match limit.policies() {
+            Ok(_) => Some(limit),
             Err(error) => {
                 // The name was checked before, whatever else is wrong.
                 if error.field() != "policy name" {
@@ -427,8 +433,9 @@ fn status(value: &FileValue<'_>) -> Option<StatusCode> {
     StatusCode::from_u16(value.number()? as u16).ok()
 }
 
-/// The classes of requests that share a limit, the one with the least reserve first.
-fn priority(table: &FileValue<'_>, registry: &Registry) -> Option<Arc<Priority>> {
+/// The function that names the class of a request, and the classes with what each leaves free, the
+/// one with the least first.
+fn classes(table: &FileValue<'_>, registry: &Registry) -> Option<(ClassOf, Vec<(String, u64)>)> {
     let of = table.get("classes");
     let reserve = table.get("reserve");
     match (of, reserve) {
@@ -447,7 +454,7 @@ fn priority(table: &FileValue<'_>, registry: &Registry) -> Option<Arc<Priority>>
     let classes: Option<Vec<_>> = reserve.children.iter().map(class).collect();
     let mut classes = classes.filter(|_| reserve.fits)?;
     classes.sort_by_key(|(_, reserve)| *reserve);
-    Some(Priority::new(classes, of))
+    Some((of, classes))
 }
 
 /// A rule for requests without a key would look as if there were any.

@@ -15,7 +15,7 @@ use super::form::Word;
 use super::names::{did_you_mean, listed};
 use crate::client_ip::ClientIp;
 use crate::extract::{Constant, Host, KeyExtractor, Method, Route};
-use crate::limit::{ClassOf, Limit, class_of, is_preflight};
+use crate::limit::{Limit, is_preflight};
 use crate::plans::{IntoTier, LookupFailed, Tier};
 
 /// What rules refer to by name: keys, costs, classes, conditions, lookups of plans, and refunds.
@@ -78,6 +78,8 @@ pub(super) enum KeySource {
 type KeyFuture =
     Arc<dyn Fn(&Parts) -> Pin<Box<dyn Future<Output = Option<Key>> + Send>> + Send + Sync>;
 pub(super) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
+/// The class of a request, among those of a limit.
+pub(super) type ClassOf = Arc<dyn Fn(&Parts, &[Arc<str>]) -> Option<Arc<str>> + Send + Sync>;
 pub(super) type Condition = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 pub(super) type Refund = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 /// An identity's tier, `None` for an unknown identity, or a failure.
@@ -165,12 +167,17 @@ impl Registry {
         name: &str,
         class_of_request: impl Fn(&Parts) -> C + Send + Sync + 'static,
     ) -> Self {
+        let class_of: ClassOf = Arc::new(move |parts, classes| {
+            let name = class_of_request(parts);
+            let is_named = |class: &&Arc<str>| ***class == *name.as_ref();
+            classes.iter().find(is_named).cloned()
+        });
         insert(
             &mut self.classes,
             &mut self.refused,
             "classes",
             name,
-            class_of(class_of_request),
+            class_of,
         );
         self
     }

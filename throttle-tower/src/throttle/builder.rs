@@ -161,7 +161,7 @@ impl<B: Backend> ThrottleBuilder<B> {
     /// [`when`](crate::Limit::when). Defaults to all requests.
     ///
     /// On a layer inside a router that is nested in another one, the path of `parts.uri` lacks the
-    /// prefix of the nested router. axum's `OriginalUri` extension has the whole path.
+    /// prefix of the nested router: see [`original_path`](crate::extract::original_path).
     ///
     /// ```
     /// use http::request::Parts;

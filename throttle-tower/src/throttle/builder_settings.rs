@@ -13,7 +13,7 @@ use crate::usage::OnSettleError;
 #[derive(Clone, Default)]
 pub(crate) struct BuilderSettings {
     /// Which requests the layer applies to.
-    pub(crate) when: Option<Arc<dyn Condition>>,
+    pub(crate) when: Option<Condition>,
     pub(super) response: Option<ResponseBuilder>,
     /// Whether gRPC requests are refused in its words.
     pub(super) grpc_refusals: Option<bool>,

@@ -64,7 +64,7 @@ impl<B: Backend> ThrottleLayer<B> {
         let shared = self.current.now();
         let index = index_of(&shared, limit)?;
         let when = shared.options.settings.when.as_ref();
-        if when.is_some_and(|when| !when.holds(parts)) {
+        if when.is_some_and(|when| !when(parts)) {
             return None;
         }
         shared.call_of(index, parts).await.map(Call::peeking)

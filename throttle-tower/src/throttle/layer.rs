@@ -269,9 +269,38 @@ impl<B: Backend> ThrottleLayer<B> {
             .with(|shared| shared.options.background.counters.read())
     }
 
-    /// Returns what finds this layer as long as it, a clone or a service is left.
-    #[cfg(feature = "rules")]
-    pub(crate) fn downgrade(&self) -> impl Fn() -> Option<Self> + Send + Sync + use<B> {
+    /// Returns the backend that decides. Clones of a backend share one store.
+    ///
+    /// ```
+    /// use throttle_tower::{Constant, Dialect, Gcra, Rate, ThrottleLayer, limit};
+    ///
+    /// let limits = |count| limit("all", Gcra::new(Rate::per_second(count))).by(Constant);
+    /// let throttle = ThrottleLayer::new(limits(10))?;
+    /// let next = ThrottleLayer::builder(limits(20)).headers(Dialect::Draft07);
+    /// throttle.replace_with(next.backend(throttle.backend()))?; // What was used stays used.
+    /// assert_eq!(throttle.backend().keys(), 0, "no request has come yet");
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn backend(&self) -> B {
+        self.current.with(|shared| shared.backend.clone())
+    }
+
+    /// Returns a function that finds this layer as long as it, a clone or a service is left, and
+    /// keeps neither the layer nor its backend: for what replaces limits, and need not outlive the
+    /// services.
+    ///
+    /// ```
+    /// use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+    ///
+    /// let throttle = ThrottleLayer::new(limit("all", Gcra::new(Rate::per_second(9))).by(Constant))?;
+    /// let find = throttle.downgrade();
+    /// assert_eq!(find().map(|layer| layer.info().limits().len()), Some(1));
+    /// drop(throttle);
+    /// assert!(find().is_none());
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn downgrade(&self) -> impl Fn() -> Option<Self> + Send + Sync + use<B> {
         let current = Arc::downgrade(&self.current);
         move || {
             Some(Self {

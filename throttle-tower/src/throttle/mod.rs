@@ -58,7 +58,5 @@ pub use permit::MissingPermit;
 pub use permit::Permit;
 pub use refusal::{Reason, Refusal};
 pub use service::Throttle;
-#[cfg(feature = "rules")]
-pub(crate) use shared::Shared;
 pub(crate) use steps::trial::Ruling;
 pub use warning::Warning;

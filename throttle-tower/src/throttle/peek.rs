@@ -75,7 +75,7 @@ impl<B: Backend> Shared<B> {
     /// If the store has failed and a limit is closed then.
     pub(crate) async fn peek(&self, parts: &Parts) -> Result<Option<LimitReport>, BackendError> {
         let when = self.options.settings.when.as_ref();
-        if when.is_some_and(|when| !when.holds(parts)) {
+        if when.is_some_and(|when| !when(parts)) {
             return Ok(None);
         }
         let report = look(self, Scope::Request, parts).await;

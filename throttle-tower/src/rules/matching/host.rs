@@ -6,9 +6,7 @@ use std::net::Ipv6Addr;
 use http::header::HOST;
 use http::request::Parts;
 
-use crate::extract::host_name::{
-    MAX_LENGTH, has_letters_of_a_host, ipv6, normalized, without_port,
-};
+use super::host_name::{MAX_LENGTH, ipv6, normalized, without_port};
 
 /// Hosts by name, and domains with all hosts below them.
 #[derive(Default)]
@@ -104,7 +102,8 @@ fn parse(name: &str) -> Result<Box<[u8]>, String> {
         ));
     }
     let labels = name.strip_suffix('.').unwrap_or(name);
-    if labels.is_empty() || !has_letters_of_a_host(labels) {
+    let is_of_a_host = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    if labels.is_empty() || !labels.bytes().all(is_of_a_host) {
         return Err(EXAMPLE.to_owned());
     }
     if labels.split('.').any(str::is_empty) {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use super::Matcher;
-use super::path::{Numbers, PathPatterns, path_of};
+use super::path::{Numbers, PathPatterns};
 use super::route;
-use crate::extract::Route;
+use crate::extract::{Route, original_path};
 use crate::limit::Select;
 
 /// The limits of a composition, by their numbers: those for some routes by the routes, and others
@@ -68,7 +68,7 @@ impl Index {
         {
             found.extend_from_slice(numbers);
         }
-        if !self.with_paths.is_empty() && self.by_path.find(path_of(parts), found) {
+        if !self.with_paths.is_empty() && self.by_path.find(original_path(parts), found) {
             found.extend_from_slice(&self.with_paths);
         }
     }

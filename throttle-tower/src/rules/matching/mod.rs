@@ -2,6 +2,7 @@
 //! limits.
 
 mod host;
+mod host_name;
 mod index;
 mod method;
 mod path;
@@ -16,11 +17,10 @@ use http::request::Parts;
 
 use self::host::Hosts;
 pub(super) use self::index::Index;
-use self::path::{PathPatterns, path_of};
+use self::path::PathPatterns;
 pub(super) use self::read::{MATCH, WHEN, read, read_layer};
 use super::registry::Condition;
-use crate::extract::Route;
-use crate::limit;
+use crate::extract::{Route, original_path};
 
 /// A request matches if each part that is there matches.
 #[derive(Default)]
@@ -118,8 +118,9 @@ impl Matcher {
         {
             return Some(Missed::Route);
         }
-        let has_path =
-            |paths: &PathPatterns| is_found && routes.is_none() || paths.match_path(path_of(parts));
+        let has_path = |paths: &PathPatterns| {
+            is_found && routes.is_none() || paths.match_path(original_path(parts))
+        };
         if paths.as_ref().is_some_and(|paths| !has_path(paths)) {
             return Some(Missed::Path);
         }
@@ -143,16 +144,6 @@ enum Missed<'m> {
     Path,
     Host,
     Condition(&'m Expected),
-}
-
-impl limit::Condition for Matcher {
-    fn holds(&self, parts: &Parts) -> bool {
-        self.matches(parts)
-    }
-
-    fn mismatch(&self, parts: &Parts) -> Option<String> {
-        self.mismatch(parts)
-    }
 }
 
 impl Expected {

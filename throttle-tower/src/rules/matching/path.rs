@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use http::request::Parts;
 use smallvec::SmallVec;
 
 use super::spelling;
@@ -136,16 +135,6 @@ impl PathPatterns {
                 .chain(self.any.as_deref())
                 .any(|next| next.match_segments(path.clone(), on))
     }
-}
-
-/// The path as the client sent it. Inside a nested router of axum, the URI is without the router's
-/// prefix.
-pub(super) fn path_of(parts: &Parts) -> &str {
-    #[cfg(feature = "axum")]
-    if let Some(axum::extract::OriginalUri(uri)) = parts.extensions.get() {
-        return uri.path();
-    }
-    parts.uri.path()
 }
 
 fn check_segment(segment: &str) -> Result<(), &'static str> {

@@ -1,26 +1,109 @@
 //! What a file says equals what the builders say.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::request::{Builder, Parts};
+use http::{HeaderMap, Request, Response, StatusCode};
+use throttle_core::backend::Call;
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key,
-    LeakyMeter, MemoryBackend, PolicyNode, Rate, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, Backend, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key,
+    LeakyMeter, ManualClock, MemoryBackend, Policy, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::bad::registry;
-use crate::limit::{Applied, Ban, Compiled, PermitLimit, WarnAt, select};
+use super::requests::Fallible;
 use crate::rules::{Registry, Rules};
-use crate::{OnError, OnMissing};
+use crate::{Constant, LimitState, ThrottleLayer};
 
 pub(in crate::rules) const EVERYTHING: &str = include_str!("good/everything.toml");
 
 const BOUNDS: &str = include_str!("good/bounds.toml");
 
-fn compiled(text: &str) -> Compiled {
-    let rules =
-        Rules::from_str("f.toml", text, registry()).unwrap_or_else(|error| panic!("{error}"));
-    rules.tree().compile().unwrap()
+type Memory = MemoryBackend<ManualClock>;
+
+fn rules(text: &str) -> Rules {
+    Rules::from_str("f.toml", text, registry()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn policies(text: &str) -> Vec<Policy> {
+    rules(text).tree().policies().unwrap()
+}
+
+fn names(text: &str) -> Vec<String> {
+    let policies = policies(text);
+    policies
+        .iter()
+        .map(|policy| policy.name().to_owned())
+        .collect()
+}
+
+/// A limit that all requests share, and what else the file says of it.
+fn one_limit(rest: &str) -> String {
+    format!("version = 1\n[[limit]]\nname = \"p\"\nby = \"constant\"\n{rest}\n")
+}
+
+/// The layer of a file, on a clock that the test moves.
+fn layer(rules: &Rules) -> (ThrottleLayer<Memory>, ManualClock) {
+    let clock = ManualClock::default();
+    let memory = MemoryBackend::builder().clock(clock.clone()).build();
+    (rules.layer(memory).unwrap().0, clock)
+}
+
+fn head(request: Builder) -> Parts {
+    request.body(()).unwrap().into_parts().0
+}
+
+/// What a limit says about a request.
+async fn asked<B: Backend, T>(
+    layer: &ThrottleLayer<B>,
+    limit: &str,
+    parts: &Parts,
+    read: impl FnOnce(LimitState<'_>) -> T,
+) -> T {
+    let report = layer.peek(parts).await.unwrap().unwrap();
+    let limit = report
+        .limits()
+        .find(|status| status.info.name.as_str() == limit);
+    read(limit.unwrap().state)
+}
+
+/// The units that are left in a limit.
+async fn left(layer: &ThrottleLayer<Memory>, limit: &str) -> u64 {
+    let left = |state: LimitState<'_>| match state {
+        LimitState::Units(units) => units.status.remaining(),
+        state => panic!("{state:?}"),
+    };
+    asked(layer, limit, &head(Request::get("/")), left).await
+}
+
+/// The status of a request that a handler answers with this status and these headers.
+async fn send<B: Backend>(
+    layer: &ThrottleLayer<B>,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> StatusCode {
+    let handler = service_fn(async |_: Request<()>| {
+        let mut response = Response::new(());
+        *response.status_mut() = status;
+        response.headers_mut().clone_from(headers);
+        Ok::<_, Infallible>(response)
+    });
+    let response = layer
+        .layer(handler)
+        .oneshot(Request::new(()))
+        .await
+        .unwrap();
+    while layer.settlements().pending > 0 {
+        tokio::task::yield_now().await;
+    }
+    response.status()
+}
+
+async fn send_ok<B: Backend>(layer: &ThrottleLayer<B>) -> StatusCode {
+    send(layer, StatusCode::OK, &HeaderMap::new()).await
 }
 
 fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
@@ -29,8 +112,8 @@ fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
 
 #[test]
 fn number_at_its_bound_is_accepted() {
-    let policies = compiled(BOUNDS).set.policies().len();
-    assert_eq!(policies, BOUNDS.matches("[[limit]]").count() + 1);
+    let limits = BOUNDS.matches("[[limit]]").count() + 1;
+    assert_eq!(policies(BOUNDS).len(), limits);
 }
 
 #[test]
@@ -82,8 +165,7 @@ fn algorithms_equal_the_built_ones() {
         ("session", built(Gcra::new(Rate::per_second(5)))),
         ("per-user", built(Gcra::new(Rate::per_minute(600)))),
     ];
-    let compiled = compiled(EVERYTHING);
-    let policies = compiled.set.policies();
+    let policies = policies(EVERYTHING);
     let found: Vec<_> = policies
         .iter()
         .map(|policy| (policy.name(), *policy.algorithm()))
@@ -141,122 +223,163 @@ fn defaults_of_algorithms_are_those_of_the_builders() {
             built(CalendarQuota::weekly(5).anchor_day(7)),
         ),
     ] {
-        let text = format!("version = 1\n[[limit]]\nname = \"p\"\nby = \"constant\"\n{text}\n");
-        assert_eq!(
-            *compiled(&text).set.policies()[0].algorithm(),
-            expected,
-            "{text}"
-        );
+        let policies = policies(&one_limit(text));
+        assert_eq!(*policies[0].algorithm(), expected, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn options_equal_the_built_ones() {
+    let rules = rules(EVERYTHING);
+    let (layer, _) = layer(&rules);
+    let info = layer.info();
+    let of = |name: &str| {
+        let limit = info
+            .limits()
+            .iter()
+            .find(|limit| limit.name.as_str() == name);
+        limit.unwrap()
+    };
+    let gcra = of("gcra");
+    assert_eq!(gcra.wait_up_to, Some(Duration::from_millis(500)));
+    assert_eq!(gcra.warn_at_millionths, Some(750_000));
+    assert!(gcra.corrects && !gcra.settled_later && !gcra.bans);
+    let classes = [("critical", 0), ("normal", 4), ("batch", 12)];
+    let classes = classes.map(|(class, reserve)| (class.to_owned(), reserve));
+    assert_eq!(*gcra.classes, classes, "the least reserve is the highest");
+    assert_eq!(gcra.policy.as_ref().unwrap().unit(), Some("content-bytes"));
+    let known = Request::get("/").extension(crate::extract::PeerAddr([192, 0, 2, 1].into()));
+    let costs = |state: LimitState<'_>| match state {
+        LimitState::Units(units) => Some((units.cost, units.reserve)),
+        _ => None,
+    };
+    assert_eq!(
+        asked(&layer, "gcra", &head(known), costs).await,
+        Some((3, 4))
+    );
+    let missing = |state: LimitState<'_>| match state {
+        LimitState::NoKey(status) => Some(status),
+        _ => None,
+    };
+    let unknown = head(Request::get("/"));
+    let status = asked(&layer, "gcra", &unknown, missing).await;
+    assert_eq!(status, Some(Some(StatusCode::UNAUTHORIZED)));
+    let default = asked(&layer, "sliding", &unknown, missing).await;
+    assert_eq!(default, Some(None), "as the file says for all");
+    assert!(of("log").bans && of("session").settled_later);
+    assert!(of("per-user").corrects && of("per-user").looks_up);
+    let permits = info
+        .limits()
+        .iter()
+        .filter_map(|limit| Some((limit.name.as_str(), limit.permits?)));
+    assert_eq!(
+        permits.collect::<Vec<_>>(),
+        [("in-flight", 200), ("uploads", 4)]
+    );
+}
+
+#[tokio::test]
+async fn ban_and_its_strikes_are_those_of_the_file() {
+    let ban = "ban = { after = 2, lasting = \"5m\", growing = 3, even-if-spoofable = true }\nstrike-if = [401, 403]";
+    let rules = rules(&one_limit(&format!(
+        "fixed-window = {{ rate = \"99/m\" }}\n{ban}"
+    )));
+    let (layer, clock) = layer(&rules);
+    let wait = async || {
+        layer
+            .peek(&head(Request::get("/")))
+            .await
+            .unwrap()
+            .unwrap()
+            .retry_after()
+    };
+    let answer = async |statuses: [u16; 2]| {
+        for status in statuses {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(send(&layer, status, &HeaderMap::new()).await, status);
+        }
+    };
+    answer([400, 401]).await;
+    assert_eq!(wait().await, Some(Duration::ZERO), "one strike");
+    answer([200, 403]).await;
+    assert_eq!(wait().await, Some(Duration::from_secs(300)));
+    clock.advance(Duration::from_secs(300));
+    answer([401, 401]).await;
+    assert_eq!(
+        wait().await,
+        Some(Duration::from_secs(900)),
+        "three times as long"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn future_of_a_key_has_the_deadline_of_the_file() {
+    for (deadline, millis) in [("", 1_000), ("key-deadline = \"200ms\"", 200)] {
+        let registry = Registry::new().key_async("slow", |_| std::future::pending::<Option<u64>>());
+        let limit =
+            "version = 1\n[[limit]]\nname = \"p\"\nby = \"slow\"\ngcra = { rate = \"1/s\" }";
+        let rules = Rules::from_str("f", &format!("{limit}\n{deadline}"), registry).unwrap();
+        let (layer, _) = layer(&rules);
+        let start = Instant::now();
+        layer.peek(&head(Request::get("/"))).await.unwrap();
+        assert_eq!(start.elapsed().as_millis(), millis, "{deadline}");
     }
 }
 
 #[test]
-fn options_equal_the_built_ones() {
-    let compiled = compiled(EVERYTHING);
-    let of = |name: &str| -> &Applied {
-        let place = compiled
-            .set
-            .policies()
-            .iter()
-            .position(|policy| policy.name() == name)
-            .unwrap();
-        &compiled.applied[place]
-    };
-    let (parts, ()) = http::Request::new(()).into_parts();
-    let gcra = of("gcra");
-    assert_eq!(gcra.cost.as_ref().map(|cost| cost(&parts)), Some(3));
-    assert_eq!(gcra.on_missing, OnMissing::Reject(StatusCode::UNAUTHORIZED));
-    assert_eq!(
-        (gcra.on_error, gcra.wait_up_to),
-        (Some(OnError::Open), Some(Duration::from_millis(500)))
-    );
-    assert_eq!(gcra.warn_at, Some(WarnAt::of(0.75).unwrap()));
-    assert!(
-        gcra.charge_rules.charge_refused
-            && gcra.charge_rules.refund_aborted
-            && !gcra.charge_rules.settled_later
-    );
-    let refunds = |status| gcra.charge_rules.refunds(status, &HeaderMap::new());
-    assert!(
-        refunds(StatusCode::NOT_FOUND)
-            && refunds(StatusCode::BAD_GATEWAY)
-            && !refunds(StatusCode::OK)
-    );
-    let priority = gcra.priority.as_ref().unwrap();
-    let classes = [("critical", 0), ("normal", 4), ("batch", 12)]
-        .map(|(class, reserve)| (class.to_owned(), reserve));
-    assert_eq!(
-        (priority.classes(), priority.reserve(&parts)),
-        (&classes[..], 4),
-        "the least reserve is the highest"
-    );
-    let log = &of("log").charge_rules;
-    assert_eq!(
-        log.ban,
-        Some(Ban::after(5).growing(3)),
-        "the others are the defaults"
-    );
-    let strikes = [400, 401, 403]
-        .map(|status| log.strikes(StatusCode::from_u16(status).unwrap(), &HeaderMap::new()));
-    assert_eq!(strikes, [false, true, true]);
-    let session = of("session");
-    assert!(session.charge_rules.settled_later);
-    assert_eq!(session.key_deadline, Duration::from_millis(200));
-    // The defaults of the file.
-    assert_eq!(
-        (session.on_missing, session.on_error),
-        (OnMissing::Skip, Some(OnError::Closed))
-    );
-    let users = of("per-user");
-    assert_eq!(users.on_error, Some(OnError::local(4)));
-    assert!(
-        users
-            .charge_rules
-            .refunds(StatusCode::OK, &HeaderMap::new())
-    );
-    let policies = compiled.set.policies();
-    assert_eq!(policies[0].unit(), Some("content-bytes"));
-}
-
-#[test]
 fn tiers_keep_the_order_of_the_file() {
-    let compiled = compiled(EVERYTHING);
-    let users = compiled
-        .set
-        .policies()
-        .iter()
-        .find(|policy| policy.is_tiered())
-        .unwrap();
+    let policies = policies(EVERYTHING);
+    let users = policies.iter().find(|policy| policy.is_tiered()).unwrap();
     assert_eq!(
         (users.tier_name(0), users.tier_name(1)),
         (Some("pro"), Some("free"))
     );
 }
 
-#[test]
-fn composition_has_the_shape_of_the_file() {
-    use PolicyNode::{All, Any, Policy};
-    let compiled = compiled(EVERYTHING);
-    let shape: Vec<PolicyNode> = compiled.set.tree().map(|(node, _)| node).collect();
-    let start = [
-        All,
-        Policy(0),
-        Any(AnyCharge::EveryAdmitting),
-        Policy(1),
-        All,
-        Policy(2),
-        Policy(3),
-        All,
-        Policy(4),
-    ];
-    assert_eq!(shape[..start.len()], start);
-    let names: Vec<_> = compiled
-        .permits
-        .limits
-        .iter()
-        .map(|limit| (limit.name.as_str(), limit.most))
-        .collect();
-    assert_eq!(names, [("in-flight", 200), ("uploads", 4)]);
+#[tokio::test]
+async fn composition_decides_as_the_file_nests_it() {
+    let limit = |name| {
+        format!(
+            "[[limit]]\nname = \"{name}\"\nby = \"constant\"\nfixed-window = {{ rate = \"9/m\" }}\n"
+        )
+    };
+    let limits: String = ["a", "b", "c", "d", "e"].map(limit).concat();
+    for (charge, first) in [
+        ("", "a b e"),
+        (", charge = \"first\"", "a b e"),
+        (", charge = \"every-admitting\"", "a b c d e"),
+    ] {
+        for (used_up, charged) in [
+            ("", first),
+            ("b", "a c d e"),
+            ("c", "a b e"),
+            ("b d", ""),
+            ("a", ""),
+            ("e", ""),
+        ] {
+            let any = format!("{{ any = [\"b\", {{ all = [\"c\", \"d\"] }}]{charge} }}");
+            let rules = rules(&format!(
+                "version = 1\ncompose = [\"a\", {any}, {{ all = [\"e\"] }}]\n{limits}"
+            ));
+            let (layer, _) = layer(&rules);
+            for name in used_up.split_whitespace() {
+                assert!(layer.drain(name, &Call::from(Key::CONSTANT)).await.unwrap());
+            }
+            let status = send_ok(&layer).await;
+            assert_eq!(
+                status.is_success(),
+                !charged.is_empty(),
+                "without {used_up}{charge}"
+            );
+            let mut found = Vec::new();
+            for name in ["a", "b", "c", "d", "e"] {
+                if left(&layer, name).await == 8 {
+                    found.push(name);
+                }
+            }
+            assert_eq!(found.join(" "), charged, "without {used_up}{charge}");
+        }
+    }
 }
 
 #[test]
@@ -268,13 +391,7 @@ fn limits_of_all_kinds_keep_the_order_of_the_file_without_compose() {
         = \"free\"\n\
                  tiers = { free = { gcra = { rate = \"1/s\" } } }\n";
     let text = format!("version = 1\n{}{plans}{}", limit("a"), limit("c"));
-    let names: Vec<_> = compiled(&text)
-        .set
-        .policies()
-        .iter()
-        .map(|policy| policy.name().to_owned())
-        .collect();
-    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(names(&text), ["a", "b", "c"]);
 }
 
 #[test]
@@ -301,34 +418,49 @@ fn client_ip_is_that_of_the_file() {
     assert_eq!(*rules.client_ip(), crate::ClientIp::fly_io());
 }
 
-/// A limit of a document of its own, and what the file says of it.
-fn one_limit(rest: &str) -> Compiled {
-    compiled(&format!(
-        "version = 1\n[[limit]]\nname = \"p\"\nby = \"constant\"\n{rest}\n"
-    ))
-}
-
-#[test]
-fn flags_that_are_false_are_as_if_they_were_absent() {
+#[tokio::test]
+async fn flags_that_are_false_are_as_if_they_were_absent() {
     for flags in ["", "charge-refused = false\nsettled-later = false"] {
-        let compiled = one_limit(&format!("gcra = {{ rate = \"1/s\" }}\n{flags}"));
-        let (limit, policy) = (&compiled.applied[0], &compiled.set.policies()[0]);
-        let rules = &limit.charge_rules;
-        assert!(
-            !rules.charge_refused
-                && !rules.settled_later
-                && !rules.refund_aborted
-                && !rules.may_change()
+        let rules = rules(&one_limit(&format!("gcra = {{ rate = \"1/m\" }}\n{flags}")));
+        let (layer, _) = layer(&rules);
+        let info = layer.info();
+        let limit = &info.limits()[0];
+        assert!(!limit.corrects && !limit.settled_later && !limit.bans && !limit.looks_up);
+        assert_eq!(
+            (
+                limit.wait_up_to,
+                limit.warn_at_millionths,
+                limit.classes.len()
+            ),
+            (None, None, 0)
         );
-        assert!(policy.unit().is_none());
-        assert!(limit.cost.is_none() && limit.when.is_none() && limit.wait_up_to.is_none());
-        assert_eq!((limit.on_missing, limit.on_error), (OnMissing::Share, None));
-        assert_eq!(limit.key_deadline, Duration::from_secs(1));
+        assert_eq!(limit.policy.as_ref().unwrap().unit(), None);
+        let cost = |state: LimitState<'_>| match state {
+            LimitState::Units(units) => units.cost,
+            state => panic!("{state:?}"),
+        };
+        assert_eq!(asked(&layer, "p", &head(Request::get("/")), cost).await, 1);
     }
 }
 
-#[test]
-fn each_refund_gives_back_what_it_is_named_after() {
+#[tokio::test]
+async fn refused_requests_are_charged_if_the_file_says_so() {
+    for (rest, is_charged) in [
+        ("", false),
+        ("charge-refused = false", false),
+        ("charge-refused = true", true),
+    ] {
+        let other = "[[limit]]\nname = \"q\"\nby = \"constant\"\nfixed-window = { rate = \"1/m\" }";
+        let limit = one_limit(&format!("fixed-window = {{ rate = \"9/m\" }}\n{rest}"));
+        let (layer, _) = layer(&rules(&(limit + other)));
+        assert_eq!(send_ok(&layer).await, StatusCode::OK);
+        assert_eq!(send_ok(&layer).await, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(left(&layer, "p").await, 8 - u64::from(is_charged), "{rest}");
+    }
+}
+
+#[tokio::test]
+async fn each_refund_gives_back_what_it_is_named_after() {
     for (refund, refunded, is_aborted) in [
         ("successful", [true, true, false, false], false),
         ("failed", [false, false, true, true], false),
@@ -336,198 +468,197 @@ fn each_refund_gives_back_what_it_is_named_after() {
         ("aborted", [false; 4], true),
         ("cached", [false; 4], false),
     ] {
-        let compiled = one_limit(&format!(
-            "gcra = {{ rate = \"1/s\" }}\nrefund = \"{refund}\""
-        ));
-        let rules = &compiled.applied[0].charge_rules;
-        let refunds = [200, 302, 404, 503].map(|status| {
-            let status = StatusCode::from_u16(status).unwrap();
-            rules.refunds(status, &HeaderMap::new())
-        });
+        let rules = rules(&one_limit(&format!(
+            "fixed-window = {{ rate = \"9/m\" }}\nrefund = \"{refund}\""
+        )));
+        for (status, is_refunded) in [200, 302, 404, 503].into_iter().zip(refunded) {
+            let (layer, _) = layer(&rules);
+            send(
+                &layer,
+                StatusCode::from_u16(status).unwrap(),
+                &HeaderMap::new(),
+            )
+            .await;
+            assert_eq!(
+                left(&layer, "p").await,
+                8 + u64::from(is_refunded),
+                "{refund} {status}"
+            );
+        }
+        let (layer, _) = layer(&rules);
+        let handler =
+            service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());
+        let aborted = tokio::spawn(layer.layer(handler).call(Request::new(())));
+        while left(&layer, "p").await == 9 {
+            tokio::task::yield_now().await;
+        }
+        aborted.abort();
+        assert!(aborted.await.is_err());
+        while layer.settlements().pending > 0 {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(
-            (refunds, rules.refund_aborted),
-            (refunded, is_aborted),
+            left(&layer, "p").await,
+            8 + u64::from(is_aborted),
             "{refund}"
         );
-        assert!(!rules.charge_refused && !rules.settled_later, "{refund}");
     }
 }
 
-#[test]
-fn registered_refund_reads_the_status_and_the_headers() {
+#[tokio::test]
+async fn registered_refund_reads_the_status_and_the_headers() {
     let registry = Registry::new().refund("hit", |status, headers| {
         status == 304 || headers.get("x-cache").is_some()
     });
-    let text = "version = 1\n[[limit]]\nname = \"p\"\nby = \"constant\"\ngcra = { rate = \"1/s\" \
-        }\nrefund = \"hit\"";
-    let compiled = Rules::from_str("f", text, registry)
-        .unwrap()
-        .tree()
-        .compile()
-        .unwrap();
-    let refunds = |status, headers: &http::HeaderMap| {
-        compiled.applied[0].charge_rules.refunds(status, headers)
-    };
-    let (none, hit) = (
-        http::HeaderMap::new(),
-        [(
-            http::HeaderName::from_static("x-cache"),
-            "hit".parse().unwrap(),
-        )],
-    );
-    assert!(
-        refunds(StatusCode::NOT_MODIFIED, &none)
-            && refunds(StatusCode::OK, &hit.into_iter().collect())
-    );
-    assert!(!refunds(StatusCode::OK, &none));
-}
-
-#[test]
-fn estimate_of_zero_counts_as_one_and_the_status_of_a_rejection_is_at_either_end() {
-    let (parts, ()) = http::Request::new(()).into_parts();
-    let compiled = one_limit("gcra = { rate = \"1/s\" }\ncost = 0\nsettled-later = true");
-    assert_eq!(
-        compiled.applied[0].cost.as_ref().map(|cost| cost(&parts)),
-        Some(1)
-    );
-    for status in [400, 599] {
-        let rest = format!("on-missing = {{ reject = {status} }}");
-        let limit =
-            "version = 1\n[[limit]]\nname = \"p\"\nby = \"client-ip\"\ngcra = { rate = \"1/s\" }";
-        let compiled = self::compiled(&format!("{limit}\n{rest}"));
-        assert_eq!(
-            compiled.applied[0].on_missing,
-            OnMissing::Reject(StatusCode::from_u16(status).unwrap())
-        );
+    let text = one_limit("fixed-window = { rate = \"9/m\" }\nrefund = \"hit\"");
+    let rules = Rules::from_str("f", &text, registry).unwrap();
+    let (none, mut hit) = (HeaderMap::new(), HeaderMap::new());
+    hit.insert("x-cache", "hit".parse().unwrap());
+    for (status, headers, expected) in [
+        (StatusCode::NOT_MODIFIED, &none, 9),
+        (StatusCode::OK, &hit, 9),
+        (StatusCode::OK, &none, 8),
+    ] {
+        let (layer, _) = layer(&rules);
+        send(&layer, status, headers).await;
+        assert_eq!(left(&layer, "p").await, expected, "{status} {headers:?}");
     }
 }
 
-#[test]
-fn rule_of_a_limit_comes_before_that_of_the_file() {
-    let limit = |rest: &str| {
-        let defaults = "defaults = { on-missing = \"skip\", on-error = \"open\" }";
-        let limit = "[[limit]]\nname = \"p\"\nby = \"client-ip\"\ngcra = { rate = \"1/s\" }";
-        let compiled = compiled(&format!("version = 1\n{defaults}\n{limit}\n{rest}"));
-        (compiled.applied[0].on_missing, compiled.applied[0].on_error)
-    };
-    assert_eq!(limit(""), (OnMissing::Skip, Some(OnError::Open)));
-    assert_eq!(
-        limit("on-missing = \"share\""),
-        (OnMissing::Share, Some(OnError::Open))
-    );
-    assert_eq!(
-        limit("on-error = \"local/1\""),
-        (OnMissing::Skip, Some(OnError::local(1)))
-    );
-    assert_eq!(
-        limit("on-error = \"closed\""),
-        (OnMissing::Skip, Some(OnError::Closed))
-    );
+#[tokio::test]
+async fn estimate_of_zero_counts_as_one() {
+    let rules = rules(&one_limit(
+        "fixed-window = { rate = \"9/m\" }\ncost = 0\nsettled-later = true",
+    ));
+    let (layer, _) = layer(&rules);
+    send_ok(&layer).await;
+    assert_eq!(left(&layer, "p").await, 8);
 }
 
-#[test]
-fn permits_are_asked_for_as_the_file_says() {
+#[tokio::test]
+async fn missing_key_has_the_rule_of_its_limit_or_of_the_file() {
+    // For a limit on a rate and for one on requests in flight.
+    for limit in [
+        "[[limit]]\nname = \"p\"\nby = \"header:x-user\"\ngcra = { rate = \"1/s\" }",
+        "[[concurrency]]\nname = \"p\"\nby = \"header:x-user\"\nmost = 2",
+    ] {
+        for (defaults, rest, expected) in [
+            ("", "", Err("shared")),
+            ("on-missing = \"skip\"", "", Ok(None)),
+            (
+                "on-missing = \"skip\"",
+                "on-missing = \"share\"",
+                Err("shared"),
+            ),
+            ("", "on-missing = { reject = 400 }", Ok(Some(400))),
+            ("", "on-missing = { reject = 599 }", Ok(Some(599))),
+        ] {
+            let text = format!("version = 1\n[defaults]\n{defaults}\n{limit}\n{rest}");
+            let (layer, _) = layer(&rules(&text));
+            let rule = |state: LimitState<'_>| match state {
+                LimitState::NoKey(status) => Ok(status.map(|status| status.as_u16())),
+                LimitState::Units(units) if units.key == Some(&Key::missing()) => Err("shared"),
+                LimitState::Permits { key, .. } if *key == Key::missing() => Err("shared"),
+                _ => Err("another state"),
+            };
+            let found = asked(&layer, "p", &head(Request::get("/")), rule).await;
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn failing_store_has_the_rule_of_the_limit_or_of_the_file() {
+    for (defaults, rest, expected) in [
+        ("on-error = \"open\"", "", [200, 200, 200]),
+        ("on-error = \"closed\"", "", [503, 503, 503]),
+        (
+            "on-error = \"open\"",
+            "on-error = \"closed\"",
+            [503, 503, 503],
+        ),
+        (
+            "on-error = \"open\"",
+            "on-error = \"local/4\"",
+            [200, 200, 429],
+        ),
+        (
+            "on-error = \"closed\"",
+            "on-error = \"local/8\"",
+            [200, 429, 429],
+        ),
+    ] {
+        let limit = one_limit("fixed-window = { rate = \"8/day\" }");
+        let rules = rules(&format!("{limit}{rest}\n[defaults]\n{defaults}"));
+        let mut backend = Fallible::new(
+            MemoryBackend::builder()
+                .clock(ManualClock::default())
+                .build(),
+        );
+        backend.fails = true;
+        let (layer, _) = rules.layer(backend).unwrap();
+        let mut statuses = [0; 3];
+        for status in &mut statuses {
+            *status = send_ok(&layer).await.as_u16();
+        }
+        assert_eq!(statuses, expected, "{defaults} {rest}");
+    }
+}
+
+#[tokio::test]
+async fn permits_are_asked_for_as_the_file_says() {
     let parts = |method: &str, peer: Option<[u8; 4]>| {
-        let request = http::Request::builder().method(method);
-        let request = match peer {
+        let request = Request::builder().method(method);
+        head(match peer {
             Some(peer) => request.extension(crate::extract::PeerAddr(peer.into())),
             None => request,
-        };
-        request.body(()).unwrap().into_parts().0
+        })
     };
-    let compiled = compiled(EVERYTHING);
-    let [in_flight, uploads] = [0, 1].map(|index| &compiled.permits.limits[index]);
+    let (layer, _) = layer(&rules(EVERYTHING));
+    let needed = |state: LimitState<'_>| match state {
+        LimitState::Permits { needed, key, .. } => Some((key.clone(), needed)),
+        _ => None,
+    };
+    let asked = async |limit, parts: Parts| asked(&layer, limit, &parts, needed).await;
+    let all = asked("in-flight", parts("GET", None)).await;
+    assert_eq!(all, Some((Key::CONSTANT, 1)));
     assert_eq!(
-        needed(in_flight, &parts("GET", None)),
-        Some((Some(Key::CONSTANT), 1))
+        asked("uploads", parts("GET", None)).await,
+        None,
+        "it is for PUT"
     );
-    assert_eq!(needed(uploads, &parts("GET", None)), None, "it is for PUT");
-    assert_eq!(needed(uploads, &parts("PUT", None)), Some((None, 2)));
-    assert_eq!(uploads.applied.on_missing, OnMissing::Share);
-    let keys = [[192, 0, 2, 1], [192, 0, 2, 2], [192, 0, 2, 1]]
-        .map(|peer| needed(uploads, &parts("PUT", Some(peer))));
-    assert!(keys[0] != keys[1] && keys[0] == keys[2], "{keys:?}");
-    assert!(
-        keys.iter().all(|need| matches!(need, Some((Some(_), 2)))),
-        "{keys:?}"
-    );
-}
-
-/// The key and the permits of a request to which a limit applies.
-fn needed(limit: &PermitLimit, parts: &http::request::Parts) -> Option<(Option<Key>, u64)> {
-    let Applied { cost, keying, .. } = &limit.applied;
-    let selections: Vec<_> = limit.applied.selection.clone().into_iter().collect();
-    let applies = limit.applied.applies(&select(&selections, parts), parts);
-    let cost = cost.as_ref().map_or(1, |cost| cost(parts));
-    let key = keying.extractor().and_then(|key| key.extract(parts));
-    applies.then_some((key, cost))
-}
-
-#[test]
-fn requests_without_a_key_take_permits_by_the_rule_of_the_file() {
-    let reject = OnMissing::Reject(StatusCode::UNAUTHORIZED);
-    for (defaults, rest, expected) in [
-        ("", "", OnMissing::Share),
-        ("on-missing = \"skip\"", "", OnMissing::Skip),
-        (
-            "on-missing = \"skip\"",
-            "on-missing = \"share\"",
-            OnMissing::Share,
-        ),
-        ("", "on-missing = { reject = 401 }", reject),
-    ] {
-        let limit = format!("[[concurrency]]\nmost = 2\nby = \"header:x-user\"\n{rest}");
-        let compiled = compiled(&format!("version = 1\n[defaults]\n{defaults}\n{limit}"));
-        assert_eq!(
-            compiled.permits.limits[0].applied.on_missing, expected,
-            "{defaults} {rest}"
-        );
-    }
+    let unknown = asked("uploads", parts("PUT", None)).await;
+    assert_eq!(unknown, Some((Key::missing(), 2)));
+    let of = async |client| asked("uploads", parts("PUT", Some([192, 0, 2, client]))).await;
+    let (first, second) = (of(1).await, of(2).await);
+    assert!(first != second && first == of(1).await && first.is_some());
 }
 
 #[test]
 fn every_permit_may_be_taken_by_one_request() {
-    let compiled = compiled("version = 1\n[[concurrency]]\nmost = 2\ncost = 2");
-    let limit = &compiled.permits.limits[0];
-    assert_eq!((limit.name.as_str(), limit.most), ("in-flight", 2));
+    let (layer, _) = layer(&rules("version = 1\n[[concurrency]]\nmost = 2\ncost = 2"));
+    let info = layer.info();
+    let limit = &info.limits()[0];
+    assert_eq!((limit.name.as_str(), limit.permits), ("in-flight", Some(2)));
 }
 
 #[test]
 fn composition_is_bounded_in_an_any_alone() {
-    use PolicyNode::{All, Any, Policy};
-    let names = |count: usize| {
-        (0..count)
-            .map(|n| format!("\"{n}\""))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let shape = |compose: &str, count| {
+    let count = |kind: &str, count: usize| {
+        let names: Vec<String> = (0..count).map(|n| format!("\"{n}\"")).collect();
         let limit = |n| {
             format!("[[limit]]\nname = \"{n}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n")
         };
         let limits: String = (0..count).map(limit).collect();
-        let compiled = compiled(&format!("version = 1\ncompose = {compose}\n{limits}"));
-        compiled
-            .set
-            .tree()
-            .map(|(node, _)| node)
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(shape(&format!("{{ any = [{}] }}", names(16)), 16).len(), 17);
-    assert_eq!(shape(&format!("{{ all = [{}] }}", names(17)), 17).len(), 18);
-    assert_eq!(shape("\"0\"", 1), [Policy(0)]);
-    for (charge, expected) in [
-        ("", AnyCharge::First),
-        (", charge = \"first\"", AnyCharge::First),
-        (", charge = \"every-admitting\"", AnyCharge::EveryAdmitting),
-    ] {
-        let any = shape(&format!("[\"2\", {{ any = [\"1\", \"0\"]{charge} }}]"), 3);
-        assert_eq!(
-            any,
-            [All, Policy(0), Any(expected), Policy(1), Policy(2)],
-            "{charge}"
+        let text = format!(
+            "version = 1\ncompose = {{ {kind} = [{}] }}\n{limits}",
+            names.join(", ")
         );
-    }
+        policies(&text).len()
+    };
+    assert_eq!((count("any", 16), count("all", 17)), (16, 17));
+    let one = one_limit("gcra = { rate = \"1/s\" }");
+    assert_eq!(names(&one.replace("[[", "compose = \"p\"\n[[")), ["p"]);
 }
 
 /// The places of the limits in the composition are those of `compose`, not those of the file.
@@ -543,13 +674,7 @@ fn compose_puts_each_limit_where_it_is_named() {
         limit("b"),
         limit("c")
     );
-    let names: Vec<_> = compiled(&text)
-        .set
-        .policies()
-        .iter()
-        .map(|policy| policy.name().to_owned())
-        .collect();
-    assert_eq!(names, ["c", "a", "b"]);
+    assert_eq!(names(&text), ["c", "a", "b"]);
 }
 
 #[test]
@@ -559,7 +684,7 @@ fn prefixes_are_accepted_at_both_ends() {
             "version = 1\n[[limit]]\nname = \"p\"\ngcra = {{ rate = \"1/s\" }}\nby = {{ client-ip \
                 = {{ {prefix} }} }}"
         );
-        assert_eq!(compiled(&text).set.policies().len(), 1, "{prefix}");
+        assert_eq!(policies(&text).len(), 1, "{prefix}");
     }
 }
 
@@ -668,7 +793,7 @@ fn line_that_is_no_text_is_counted_from_one() {
 
 #[test]
 fn registered_names_that_are_refused_say_what_they_name() {
-    let key = || Registry::new().key("k", crate::Constant);
+    let key = || Registry::new().key("k", Constant);
     let cost = || Registry::new().cost("k", |_| 1);
     let condition = || Registry::new().condition("k", |_| true);
     let lookup = || Registry::new().lookup("k", |_| async { Some("free") });
@@ -706,7 +831,7 @@ fn registered_names_that_are_refused_say_what_they_name() {
         "header:",
     ] {
         assert_eq!(
-            error(Registry::new().key(name, crate::Constant)),
+            error(Registry::new().key(name, Constant)),
             built_in("key", name)
         );
     }

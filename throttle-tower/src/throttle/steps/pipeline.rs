@@ -32,7 +32,7 @@ pub(in crate::throttle) fn start<B: Backend>(
     parts: &mut Parts,
 ) -> Started<B> {
     if let Some(when) = &whole.options.settings.when
-        && !when.holds(parts)
+        && !when(parts)
     {
         return Started::Judged(Judged::Pass(Admitted::untouched()));
     }

@@ -52,7 +52,7 @@ fn decide_on_trial<B: Backend>(
         return end(None);
     }
     if let Some(when) = &shared.options.settings.when
-        && !when.holds(parts)
+        && !when(parts)
     {
         return end(Some(Ruling::Admitted));
     }

@@ -3,7 +3,6 @@
 
 use throttle_core::PolicyName;
 
-use crate::client_ip::NAT64_LENGTHS;
 use crate::rules::registry::HEADER;
 
 /// A name under which a file has texts, what they are, and their form.
@@ -153,8 +152,7 @@ pub(in crate::rules) fn network() -> String {
 /// A prefix of a NAT64, which has one of a few lengths. What stands before the slash is left to the
 /// reader.
 pub(in crate::rules) fn nat64() -> String {
-    let lengths = NAT64_LENGTHS.map(|length| length.to_string()).join("|");
-    format!("[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/(?:{lengths})")
+    "[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/(?:32|40|48|56|64|96)".to_owned()
 }
 
 /// A network that is (nearly) everyone.

@@ -1,37 +1,69 @@
-//! What the limits of a layer would do with a request, without doing it.
+//! What the limits of a layer would do with a request, by what the layer's peek reports.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use throttle_core::{Backend, BackendError, Key, PolicyName};
 
-use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
-use crate::throttle::Shared;
-use crate::{LimitState, LimitStatus};
+use super::Rules;
+use super::explanation::{ExplainedLimit, Explanation, KeyLeft, Verdict};
+use crate::{LimitState, LimitStatus, ThrottleBuilder, ThrottleLayer};
 
 /// # Errors
 ///
 /// If the store has failed and a limit is closed then.
-pub(crate) async fn explain<B: Backend>(
-    shared: Arc<Shared<B>>,
+pub(super) async fn explain<B: Backend>(
+    layer: &ThrottleLayer<B>,
+    program: &ThrottleBuilder,
+    rules: &Rules,
     parts: &Parts,
 ) -> Result<Explanation, BackendError> {
-    let Some(report) = shared.peek(parts).await? else {
-        let why = mismatch(&shared, parts).unwrap_or_default();
-        return Ok(skipped(&shared, why));
-    };
+    if let Some(report) = layer.peek(parts).await? {
+        let limits = report.limits();
+        return Ok(Explanation {
+            is_admitted: report.is_admitted(),
+            is_held: report.held_for().is_some(),
+            retry_after: report.retry_after(),
+            layer_skips: None,
+            limits: limits
+                .map(|limit| explained(&limit, rules, parts))
+                .collect(),
+        });
+    }
+    let why = "the layer does not apply";
+    let skipped = |name| unasked(name, rules, Verdict::Skips(why.to_owned()));
+    let info = layer.info();
+    let limits = info.limits().iter();
     Ok(Explanation {
-        is_admitted: report.is_admitted(),
-        is_held: report.held_for().is_some(),
-        retry_after: report.retry_after(),
-        layer_skips: None,
-        limits: report.limits().map(|limit| explained(&limit)).collect(),
+        is_admitted: true,
+        is_held: false,
+        retry_after: Some(Duration::ZERO),
+        layer_skips: Some(layer_mismatch(program, rules, parts).await?),
+        limits: limits.map(|limit| skipped(&limit.name)).collect(),
     })
 }
 
+/// Why the layer does not apply to a request.
+async fn layer_mismatch(
+    program: &ThrottleBuilder,
+    rules: &Rules,
+    parts: &Parts,
+) -> Result<String, BackendError> {
+    // A condition of the program goes before that of the file. What the program sets, alone, is
+    // a layer that applies unless there is one, and it does not hold.
+    let of_program = ThrottleLayer::builder(()).or(program.clone()).build();
+    let program_applies = match of_program {
+        Ok(layer) => layer.peek(parts).await?.is_some(),
+        Err(_) => false,
+    };
+    let of_file = rules.document.when.as_ref().filter(|_| program_applies);
+    let mismatch = of_file.and_then(|when| when.mismatch(parts));
+    Ok(mismatch.unwrap_or_else(|| "the program's condition does not hold".to_owned()))
+}
+
 /// What one limit does.
-fn explained(limit: &LimitStatus<'_>) -> ExplainedLimit {
+fn explained(limit: &LimitStatus<'_>, rules: &Rules, parts: &Parts) -> ExplainedLimit {
+    let name = &limit.info.name;
     let (verdict, left) = match limit.state {
         LimitState::Units(units) => {
             let status = units.status;
@@ -91,51 +123,27 @@ fn explained(limit: &LimitStatus<'_>) -> ExplainedLimit {
             let why = format!("it is open, because the store fails ({})", why.label());
             (Verdict::Skips(why), None)
         }
-        LimitState::DoesNotApply => (Verdict::Skips(String::new()), None),
+        LimitState::DoesNotApply => {
+            let entry = rules.limit(name.as_str());
+            let mismatch = entry.and_then(|entry| entry.matcher.mismatch(parts));
+            let why = mismatch.unwrap_or_else(|| "it does not apply".to_owned());
+            (Verdict::Skips(why), None)
+        }
     };
     ExplainedLimit {
         class: limit.class().filter(|_| left.is_some()).map(str::to_owned),
         left,
-        ..unasked(&limit.info.name, verdict)
+        ..unasked(name, rules, verdict)
     }
 }
 
-fn unasked(name: &PolicyName, verdict: Verdict) -> ExplainedLimit {
+fn unasked(name: &PolicyName, rules: &Rules, verdict: Verdict) -> ExplainedLimit {
+    let entry = rules.limit(name.as_str());
     ExplainedLimit {
         name: name.as_str().to_owned(),
-        by: String::new(),
+        by: entry.map(|entry| entry.by().to_owned()).unwrap_or_default(),
         class: None,
         verdict,
         left: None,
-    }
-}
-
-/// Why the layer does not apply to a request; `None` if it does.
-fn mismatch<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Option<String> {
-    let when = shared
-        .options
-        .settings
-        .when
-        .as_ref()
-        .filter(|when| !when.holds(parts))?;
-    Some(
-        when.mismatch(parts)
-            .unwrap_or_else(|| "the program's condition does not hold".to_owned()),
-    )
-}
-
-/// What the layer does with a request to which it does not apply: nothing.
-fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
-    let limits = shared.version.info().limits().iter();
-    let limits = limits
-        .map(|limit| unasked(&limit.name, Verdict::Skips(String::new())))
-        .collect();
-    let retry_after = Some(Duration::ZERO);
-    Explanation {
-        limits,
-        is_admitted: true,
-        is_held: false,
-        retry_after,
-        layer_skips: Some(why),
     }
 }
