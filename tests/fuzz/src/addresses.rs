@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::{Corpus, fuzz_target};
 use throttle_core::canonical_ip;
-use throttle_tower::client_ip::{AddressOrigin, ClientIp, MAX_HOPS, Resolved, TrustedProxies};
+use throttle_tower::client_ip::{AddressOrigin, ClientIp, MAX_HOPS, ResolvedAddress, TrustedProxies};
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const SINGLE: &str = "x-real-ip";
@@ -232,7 +232,7 @@ fn naive_forwarded(element: &[u8]) -> Says {
 }
 
 /// The client, or why it is not known, by the entries from the right.
-fn naive(entries: &[Vec<u8>], hops: Option<u8>, read: impl Fn(&[u8]) -> Says) -> Resolved {
+fn naive(entries: &[Vec<u8>], hops: Option<u8>, read: impl Fn(&[u8]) -> Says) -> ResolvedAddress {
     let of = |address, origin| Some((address, origin));
     let (mut nearest, mut counted, mut found) = (None, 0, None);
     for (place, entry) in entries.iter().enumerate() {
@@ -268,7 +268,7 @@ fn naive(entries: &[Vec<u8>], hops: Option<u8>, read: impl Fn(&[u8]) -> Says) ->
     resolved(address, origin)
 }
 
-fn resolved(address: IpAddr, origin: AddressOrigin) -> Resolved {
+fn resolved(address: IpAddr, origin: AddressOrigin) -> ResolvedAddress {
     let mut resolved = ClientIp::peer().resolve(Some(address), &HeaderMap::new());
     resolved.origin = origin;
     resolved

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Resolved {
+pub struct ResolvedAddress {
     /// The address whose budget the request spends, whatever the origin. An IPv6 address that
     /// [stands for an IPv4 address](throttle_core::canonical_ip) is converted to that. It is not
     /// masked; see [`IpPrefix`](super::IpPrefix). `None` if there is neither a peer nor a

@@ -2,30 +2,20 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What one entry of a list header says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry {
-    /// An address, as it is written.
-    Address(IpAddr),
-    /// `unknown` or `_name`: the proxy does not know the address, or does not disclose it.
-    Obfuscated,
-    /// Anything else.
-    Malformed,
-}
+use super::address_origin::AddressOrigin;
 
-impl From<Option<IpAddr>> for Entry {
-    fn from(address: Option<IpAddr>) -> Self {
-        address.map_or(Self::Malformed, Self::Address)
-    }
-}
+/// The address that one entry of a header names, as it is written. The error is
+/// [`Obfuscated`](AddressOrigin::Obfuscated) or [`Malformed`](AddressOrigin::Malformed).
+pub(super) type EntryAddress = Result<IpAddr, AddressOrigin>;
 
 /// Longest entry that is read. A full IPv6 address with brackets, port and the longest zone of
 /// Linux, an interface's name of 15 characters, has 69 bytes.
 pub(super) const MAX_ENTRY: usize = 72;
 
 /// Reads a value that must be one bare address, trimmed.
-pub(super) fn read_bare(value: &[u8]) -> Entry {
-    ascii(value).and_then(address).into()
+pub(super) fn read_bare(value: &[u8]) -> EntryAddress {
+    let address = ascii(value).and_then(address);
+    address.ok_or(AddressOrigin::Malformed)
 }
 
 /// The text of an entry short enough to be one.

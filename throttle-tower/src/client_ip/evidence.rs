@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, header};
 
 use super::address_origin::AddressOrigin;
-use super::resolve::X_FORWARDED_FOR;
-use super::source::{ClientIp, Format, Source};
+use super::source::{ClientIp, Format, X_FORWARDED_FOR};
 
 /// What a request shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,46 +35,27 @@ impl ClientIp {
             }
             AddressOrigin::Peer => Evidence::Connection,
             AddressOrigin::UntrustedPeer | AddressOrigin::NoPeer => Evidence::Nothing,
-            AddressOrigin::MissingHeader
-            | AddressOrigin::Malformed
-            | AddressOrigin::Obfuscated
-            | AddressOrigin::TooManyHops
-            | AddressOrigin::AllTrusted
-            | AddressOrigin::TooFewHops
-            | AddressOrigin::Repeated => Evidence::Proxy(origin),
+            // The header names no client.
+            _ => Evidence::Proxy(origin),
         }
     }
 
     /// The header that is read, as text; `X-Forwarded-For` where none is.
     pub(crate) fn header_name(&self) -> &str {
-        match &self.source {
-            Source::List {
-                format: Format::Forwarded,
-                ..
-            } => "Forwarded",
-            Source::Peer
-            | Source::List {
-                format: Format::XForwardedFor,
-                ..
-            } => "X-Forwarded-For",
-            Source::Single { name, .. } => name.as_str(),
+        let header = self.header.as_ref();
+        match header.map(|header| (header.format, &header.name)) {
+            Some((Format::Single, name)) => name.as_str(),
+            Some((Format::Forwarded, _)) => "Forwarded",
+            Some((Format::XForwardedFor, _)) | None => "X-Forwarded-For",
         }
     }
 
     /// Whether a proxy has written its header, or where none is read, one of the usual ones.
     fn is_forwarded(&self, headers: &HeaderMap) -> bool {
         let has = |name: &HeaderName| headers.contains_key(name);
-        match &self.source {
-            Source::Peer => has(&X_FORWARDED_FOR) || has(&header::FORWARDED),
-            Source::List {
-                format: Format::Forwarded,
-                ..
-            } => has(&header::FORWARDED),
-            Source::List {
-                format: Format::XForwardedFor,
-                ..
-            } => has(&X_FORWARDED_FOR),
-            Source::Single { name, .. } => has(name),
+        match &self.header {
+            Some(header) => has(&header.name),
+            None => has(&X_FORWARDED_FOR) || has(&header::FORWARDED),
         }
     }
 }

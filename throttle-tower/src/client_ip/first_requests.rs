@@ -11,6 +11,7 @@ use http::request::Parts;
 
 use super::address_origin::AddressOrigin;
 use super::evidence::Evidence;
+use super::ip_prefix::IpPrefix;
 use super::source::ClientIp;
 use crate::lock::lock;
 
@@ -28,10 +29,10 @@ const MOST_SILENT: u32 = 10_000;
 
 /// What the requests of a limit have shown so far.
 #[derive(Debug, Default)]
-pub(crate) struct FirstRequests(Mutex<Seen>);
+pub(crate) struct FirstRequests(Mutex<Observations>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Observations {
     silent: u32,
     /// When the current hundred of requests from proxies began.
     began: Option<Instant>,
@@ -42,7 +43,7 @@ struct Seen {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SourceVerdict {
     /// The next request must be looked at, too.
     Open,
     /// A proxy has named a client.
@@ -55,38 +56,42 @@ pub(crate) enum Verdict {
 
 impl FirstRequests {
     /// Looks at one more request.
-    pub(crate) fn judge(&self, source: &ClientIp, peer: Option<IpAddr>, parts: &Parts) -> Verdict {
+    pub(crate) fn judge(
+        &self,
+        source: &ClientIp,
+        peer: Option<IpAddr>,
+        parts: &Parts,
+    ) -> SourceVerdict {
         lock(&self.0).add(source.evidence(peer, &parts.headers), parts, Instant::now())
     }
 }
 
-impl Seen {
-    fn add(&mut self, evidence: Evidence, parts: &Parts, now: Instant) -> Verdict {
+impl Observations {
+    fn add(&mut self, evidence: Evidence, parts: &Parts, now: Instant) -> SourceVerdict {
         match evidence {
-            Evidence::Client => return Verdict::Sound,
-            Evidence::Connection => return Verdict::Settled,
+            Evidence::Client => return SourceVerdict::Sound,
+            Evidence::Connection => return SourceVerdict::Settled,
+            Evidence::Nothing if self.silent + 1 == MOST_SILENT => return SourceVerdict::Settled,
             Evidence::Nothing => {
                 self.silent += 1;
-                return if self.silent < MOST_SILENT {
-                    Verdict::Open
-                } else {
-                    Verdict::Settled
-                };
+                return SourceVerdict::Open;
             }
             Evidence::Proxy(reason) => self.count(reason),
         }
         self.distinguish(parts);
         let began = *self.began.get_or_insert(now);
         if self.reasons.iter().map(|(_, count)| count).sum::<u32>() < REQUESTS {
-            return Verdict::Open;
+            return SourceVerdict::Open;
         }
         let reasons = std::mem::take(&mut self.reasons);
         self.began = None;
         if self.different.len() < DIFFERENT && now.saturating_duration_since(began) > SHORT {
-            return Verdict::Open;
+            return SourceVerdict::Open;
         }
         let most = reasons.into_iter().max_by_key(|(_, count)| *count);
-        most.map_or(Verdict::Open, |(reason, _)| Verdict::OnlyProxies(reason))
+        most.map_or(SourceVerdict::Open, |(reason, _)| {
+            SourceVerdict::OnlyProxies(reason)
+        })
     }
 
     fn count(&mut self, reason: AddressOrigin) {
@@ -108,10 +113,10 @@ impl Seen {
 
 /// What the limits of a layer have found out together.
 #[derive(Debug, Default)]
-pub(crate) struct KnownSources(Mutex<Known>);
+pub(crate) struct KnownSources(Mutex<SourceLists>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct SourceLists {
     /// Those that have found clients.
     sound: Vec<ClientIp>,
     warned: Vec<(AddressOrigin, ClientIp)>,
@@ -119,25 +124,31 @@ struct Known {
 
 impl KnownSources {
     pub(crate) fn add_sound(&self, source: &ClientIp) {
+        let source = without_prefix(source);
         let mut known = lock(&self.0);
-        if !known.sound.contains(source) {
-            known.sound.push(source.clone());
+        if !known.sound.contains(&source) {
+            known.sound.push(source);
         }
     }
 
     /// Whether a limit that has found only proxies is to be warned of: once for each reason, and
-    /// not if another limit has found clients by this source. A limit by the connection beside one
-    /// by clients is meant for the proxy.
+    /// not if another limit has found clients by this source. A limit by the connection next to
+    /// one by clients is meant for the proxy.
     pub(crate) fn must_warn(&self, source: &ClientIp, reason: AddressOrigin) -> bool {
         let mut known = lock(&self.0);
         let is_meant = reason == AddressOrigin::Peer && !known.sound.is_empty();
-        let warning = (reason, source.clone());
-        if is_meant || known.sound.contains(source) || known.warned.contains(&warning) {
+        let warning = (reason, without_prefix(source));
+        if is_meant || known.sound.contains(&warning.1) || known.warned.contains(&warning) {
             return false;
         }
         known.warned.push(warning);
         true
     }
+}
+
+/// Limits by addresses and by networks read the same source.
+fn without_prefix(source: &ClientIp) -> ClientIp {
+    source.clone().by_prefix(IpPrefix::default())
 }
 
 #[cfg(test)]
@@ -155,8 +166,8 @@ mod tests {
 
     /// What the last of some requests from a proxy shows, each at its path and so long after the
     /// one before.
-    fn last_of(paths: &[&str], count: usize, pause: Duration) -> Verdict {
-        let (mut seen, mut now) = (Seen::default(), Instant::now());
+    fn last_of(paths: &[&str], count: usize, pause: Duration) -> SourceVerdict {
+        let (mut seen, mut now) = (Observations::default(), Instant::now());
         let requests = paths.iter().cycle().take(count).map(|path| parts(path));
         let verdicts = requests.map(|parts| {
             now += pause;
@@ -165,13 +176,13 @@ mod tests {
         let verdicts: Vec<_> = verdicts.collect();
         let (last, others) = verdicts.split_last().unwrap();
         assert!(
-            others.iter().all(|verdict| *verdict == Verdict::Open),
+            others.iter().all(|verdict| *verdict == SourceVerdict::Open),
             "{verdicts:?}"
         );
         *last
     }
 
-    const MISSING: Verdict = Verdict::OnlyProxies(AddressOrigin::MissingHeader);
+    const MISSING: SourceVerdict = SourceVerdict::OnlyProxies(AddressOrigin::MissingHeader);
 
     #[test]
     fn hundredth_request_from_a_proxy_decides() {
@@ -180,7 +191,7 @@ mod tests {
             (&["/"][..], Duration::ZERO),
             (&["/a", "/b", "/c", "/d", "/e"], second),
         ] {
-            assert_eq!(last_of(paths, 99, pause), Verdict::Open, "{paths:?}");
+            assert_eq!(last_of(paths, 99, pause), SourceVerdict::Open, "{paths:?}");
             assert_eq!(last_of(paths, 100, pause), MISSING, "{paths:?}");
         }
     }
@@ -188,16 +199,16 @@ mod tests {
     #[test]
     fn health_checks_are_no_clients_of_a_proxy_however_many() {
         let second = Duration::from_secs(1);
-        assert_eq!(last_of(&["/health"], 100_000, second), Verdict::Open);
+        assert_eq!(last_of(&["/health"], 100_000, second), SourceVerdict::Open);
         assert_eq!(
             last_of(&["/health", "/ready", "/live", "/metrics"], 100_000, second),
-            Verdict::Open
+            SourceVerdict::Open
         );
     }
 
     #[test]
     fn clients_after_health_checks_are_found_missing_within_the_next_hundred() {
-        let (mut seen, now) = (Seen::default(), Instant::now());
+        let (mut seen, now) = (Observations::default(), Instant::now());
         let mut add = |path: &str, second| {
             let now = now + Duration::from_secs(second);
             seen.add(
@@ -206,7 +217,7 @@ mod tests {
                 now,
             )
         };
-        assert!((0..1_000).all(|second| add("/health", second) == Verdict::Open));
+        assert!((0..1_000).all(|second| add("/health", second) == SourceVerdict::Open));
         let verdicts: Vec<_> = (0..100).map(|n| add(&format!("/{n}"), 1_000 + n)).collect();
         assert_eq!(
             verdicts
@@ -219,7 +230,7 @@ mod tests {
 
     #[test]
     fn most_frequent_reason_is_reported() {
-        let (mut seen, now) = (Seen::default(), Instant::now());
+        let (mut seen, now) = (Observations::default(), Instant::now());
         let reasons = |n| {
             if n % 3 == 0 {
                 AddressOrigin::MissingHeader
@@ -230,28 +241,28 @@ mod tests {
         let verdicts = (1..=100).map(|n| seen.add(Evidence::Proxy(reasons(n)), &parts("/"), now));
         assert_eq!(
             verdicts.last(),
-            Some(Verdict::OnlyProxies(AddressOrigin::Malformed))
+            Some(SourceVerdict::OnlyProxies(AddressOrigin::Malformed))
         );
     }
 
     #[test]
     fn one_client_is_enough_and_silent_requests_end_the_search() {
-        let (mut seen, now) = (Seen::default(), Instant::now());
+        let (mut seen, now) = (Observations::default(), Instant::now());
         assert!(
             (1..MOST_SILENT)
-                .all(|_| seen.add(Evidence::Nothing, &parts("/"), now) == Verdict::Open)
+                .all(|_| seen.add(Evidence::Nothing, &parts("/"), now) == SourceVerdict::Open)
         );
         assert_eq!(
             seen.add(Evidence::Nothing, &parts("/"), now),
-            Verdict::Settled
+            SourceVerdict::Settled
         );
         assert_eq!(
-            Seen::default().add(Evidence::Connection, &parts("/"), now),
-            Verdict::Settled
+            Observations::default().add(Evidence::Connection, &parts("/"), now),
+            SourceVerdict::Settled
         );
         assert_eq!(
-            Seen::default().add(Evidence::Client, &parts("/"), now),
-            Verdict::Sound
+            Observations::default().add(Evidence::Client, &parts("/"), now),
+            SourceVerdict::Sound
         );
     }
 }

@@ -8,7 +8,8 @@ use std::net::Ipv4Addr;
 
 use smallvec::SmallVec;
 
-use super::address_text::{Entry, MAX_ENTRY, ascii, bracketed, is_port};
+use super::address_origin::AddressOrigin;
+use super::address_text::{EntryAddress, MAX_ENTRY, ascii, bracketed, is_port};
 
 /// Longest element worth reading, in bytes. A proxy's own takes some hundred, most of them the
 /// host's.
@@ -51,12 +52,13 @@ fn last_comma(line: &[u8]) -> Option<usize> {
 ///
 /// The whole element must be well formed, not only its `for`. Otherwise a proxy did not write it,
 /// or it was split at the wrong comma.
-pub(super) fn read(element: &[u8]) -> Entry {
+pub(super) fn read(element: &[u8]) -> EntryAddress {
     let bounded = (element.len() <= MAX_ELEMENT).then_some(element);
-    bounded.and_then(client).unwrap_or(Entry::Malformed)
+    let named = bounded.and_then(client);
+    named.unwrap_or(Err(AddressOrigin::Malformed))
 }
 
-fn client(mut rest: &[u8]) -> Option<Entry> {
+fn client(mut rest: &[u8]) -> Option<EntryAddress> {
     let mut named = None;
     let mut seen = [false; 4];
     loop {
@@ -128,7 +130,7 @@ fn is_text(byte: u8) -> bool {
 
 /// Reads the value of a `for`. A token has no backslashes, and an address that is quoted rarely has
 /// one.
-fn unescaped(value: &[u8]) -> Option<Entry> {
+fn unescaped(value: &[u8]) -> Option<EntryAddress> {
     if !value.contains(&b'\\') {
         return node(value);
     }
@@ -146,12 +148,10 @@ fn unescaped(value: &[u8]) -> Option<Entry> {
 
 /// Reads a node (RFC 7239, section 6): IPv4, bracketed IPv6, `unknown` or `_name`, each with or
 /// without a port.
-fn node(node: &[u8]) -> Option<Entry> {
+fn node(node: &[u8]) -> Option<EntryAddress> {
     if node.starts_with(b"[") {
         let (address, port) = bracketed(ascii(node)?.strip_prefix('[')?)?;
-        return port
-            .is_none_or(is_node_port)
-            .then(|| Entry::from(Some(address)));
+        return port.is_none_or(is_node_port).then_some(Ok(address));
     }
     let mut parts = node.splitn(2, |&byte| byte == b':');
     let name = parts.next()?;
@@ -162,9 +162,10 @@ fn node(node: &[u8]) -> Option<Entry> {
         return None;
     }
     if name.eq_ignore_ascii_case(b"unknown") || is_obfuscated(name) {
-        return Some(Entry::Obfuscated);
+        return Some(Err(AddressOrigin::Obfuscated));
     }
-    Some(ascii(name)?.parse::<Ipv4Addr>().ok().map(Into::into).into())
+    let address: Ipv4Addr = ascii(name)?.parse().ok()?;
+    Some(Ok(address.into()))
 }
 
 fn is_node_port(port: &str) -> bool {

@@ -81,8 +81,14 @@ impl IpPrefix {
         // Canonical first: all IPv6 addresses that stand for IPv4 addresses lie in a few /64s, so
         // an IPv6 mask over them would put all of IPv4 into a single bucket.
         let address = canonical_ip(address);
-        let bits = if address.is_ipv4() { self.v4 } else { self.v6 };
-        ipnet::IpNet::new_assert(address, bits).trunc().addr()
+        ipnet::IpNet::new_assert(address, self.bits(address))
+            .trunc()
+            .addr()
+    }
+
+    /// How many leading bits of a canonical address are kept.
+    pub(crate) fn bits(&self, address: IpAddr) -> u8 {
+        if address.is_ipv4() { self.v4 } else { self.v6 }
     }
 }
 

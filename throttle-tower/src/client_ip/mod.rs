@@ -92,7 +92,7 @@ mod tests;
 mod trusted_proxies;
 mod x_forwarded_for;
 
-pub use self::address_origin::{AddressOrigin, Resolved};
+pub use self::address_origin::{AddressOrigin, ResolvedAddress};
 pub use self::ip_net::IpNet;
 pub use self::ip_prefix::IpPrefix;
 pub use self::source::{ClientIp, MAX_HOPS};

@@ -30,7 +30,6 @@ impl Nat64 {
     }
 
     /// The IPv4 address that a canonical address stands for, or else that address.
-    #[inline(never)]
     pub(super) fn translated(&self, address: IpAddr) -> IpAddr {
         match address {
             IpAddr::V6(v6) if self.net.contains(address) => {

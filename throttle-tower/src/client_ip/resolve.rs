@@ -2,15 +2,13 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderValue};
 
-use super::address_origin::{AddressOrigin, Resolved};
-use super::address_text::{Entry, read_bare, trim};
-use super::source::{ClientIp, Format, MAX_HOPS, Position, Source};
+use super::address_origin::{AddressOrigin, ResolvedAddress};
+use super::address_text::{EntryAddress, read_bare, trim};
+use super::source::{ClientHeader, ClientIp, Format, MAX_HOPS, Position};
 use super::trusted_proxies::TrustedProxies;
 use super::{forwarded, x_forwarded_for};
-
-pub(super) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl ClientIp {
     /// Finds the client of a request that arrived from `peer` with these `headers`.
@@ -21,79 +19,54 @@ impl ClientIp {
     /// because an [`IpAddr`] has no scope.
     #[inline]
     #[must_use]
-    pub fn resolve(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Resolved {
-        let peer = peer.map(|peer| self.canonical(peer));
-        match &self.source {
-            Source::Peer => Resolved {
-                address: peer,
-                origin: peer.map_or(AddressOrigin::NoPeer, |_| AddressOrigin::Peer),
+    pub fn resolve(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> ResolvedAddress {
+        let address = peer.map(|peer| self.canonical(peer));
+        match &self.header {
+            None => ResolvedAddress {
+                address,
+                origin: address.map_or(AddressOrigin::NoPeer, |_| AddressOrigin::Peer),
             },
-            Source::Single { name, trusted } => {
-                self.single(peer, trusted, headers.get_all(name).iter())
-            }
-            Source::List { format, client } => self.find_in_list(client, *format, peer, headers),
+            Some(header) => self.named(header, address, headers),
         }
     }
 
-    #[inline(never)]
-    fn find_in_list(
+    /// The client that a header names, or else the peer.
+    fn named(
         &self,
-        client: &Position,
-        format: Format,
+        header: &ClientHeader,
         peer: Option<IpAddr>,
         headers: &HeaderMap,
-    ) -> Resolved {
-        match format {
+    ) -> ResolvedAddress {
+        if let Some(trusted) = header.trusted()
+            && !peer.is_some_and(|peer| trusted.contains(peer))
+        {
+            return ResolvedAddress {
+                address: peer,
+                origin: peer.map_or(AddressOrigin::NoPeer, |_| AddressOrigin::UntrustedPeer),
+            };
+        }
+        let lines = headers.get_all(&header.name).iter();
+        let mut lines = lines.map(HeaderValue::as_bytes);
+        let canonical = |address| self.canonical(address);
+        match header.format {
             Format::XForwardedFor => {
-                let lines = headers.get_all(&X_FORWARDED_FOR).iter().rev();
-                let entries = lines
-                    .map(HeaderValue::as_bytes)
-                    .flat_map(x_forwarded_for::split);
-                client.find(peer, entries, |entry| {
-                    self.canonical_entry(x_forwarded_for::read(entry))
-                })
+                let entries = lines.rev().flat_map(x_forwarded_for::split);
+                let read = |entry: &[u8]| x_forwarded_for::read(entry).map(canonical);
+                header.client.find(peer, entries, read)
             }
             Format::Forwarded => {
-                let lines = headers.get_all(header::FORWARDED).iter().rev();
-                let entries = lines.map(HeaderValue::as_bytes).flat_map(forwarded::split);
-                client.find(peer, entries, |entry| {
-                    self.canonical_entry(forwarded::read(entry))
-                })
+                let entries = lines.rev().flat_map(forwarded::split);
+                let read = |entry: &[u8]| forwarded::read(entry).map(canonical);
+                header.client.find(peer, entries, read)
             }
-        }
-    }
-
-    #[inline(never)]
-    fn single<'a>(
-        &self,
-        peer: Option<IpAddr>,
-        trusted: &TrustedProxies,
-        mut values: impl Iterator<Item = &'a HeaderValue>,
-    ) -> Resolved {
-        let peer = match trusted_peer(peer, trusted) {
-            Ok(peer) => Some(peer),
-            Err(resolved) => return resolved,
-        };
-        match (values.next(), values.next()) {
-            (None, _) => Resolved {
-                address: peer,
-                origin: AddressOrigin::MissingHeader,
-            },
-            (Some(_), Some(_)) => Resolved {
-                address: peer,
-                origin: AddressOrigin::Repeated,
-            },
-            (Some(value), None) => claim(
-                peer,
-                self.canonical_entry(read_bare(trim(value.as_bytes()))),
-            ),
-        }
-    }
-
-    fn canonical_entry(&self, entry: Entry) -> Entry {
-        match entry {
-            Entry::Address(address) => Entry::Address(self.canonical(address)),
-            other => other,
+            Format::Single => {
+                let entry = match (lines.next(), lines.next()) {
+                    (None, _) => Err(AddressOrigin::MissingHeader),
+                    (Some(_), Some(_)) => Err(AddressOrigin::Repeated),
+                    (Some(value), None) => read_bare(trim(value)).map(canonical),
+                };
+                claim(peer, entry)
+            }
         }
     }
 }
@@ -103,8 +76,8 @@ impl Position {
         &self,
         peer: Option<IpAddr>,
         entries: impl Iterator<Item = &'a [u8]>,
-        read: impl Fn(&[u8]) -> Entry,
-    ) -> Resolved {
+        read: impl Fn(&[u8]) -> EntryAddress,
+    ) -> ResolvedAddress {
         match self {
             Self::RightmostUntrusted(trusted) => {
                 rightmost_untrusted(peer, trusted, bounded(entries), read)
@@ -114,110 +87,72 @@ impl Position {
     }
 }
 
-/// Trims entries and drops empty ones; `None` in place of the first entry over the bound, which
-/// counts empty ones too.
-fn bounded<'a>(entries: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = Option<&'a [u8]>> {
+/// The text of an entry, or why it is not read.
+type EntryText<'a> = Result<&'a [u8], AddressOrigin>;
+
+/// Trims entries and drops empty ones. An error takes the turn of the first entry over the bound,
+/// which counts empty ones too.
+fn bounded<'a>(entries: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = EntryText<'a>> {
     let numbered = entries.map(trim).zip(0u8..=MAX_HOPS);
     numbered
-        .map(|(entry, at)| (at < MAX_HOPS).then_some(entry))
-        .filter(|entry| entry.is_none_or(|e| !e.is_empty()))
+        .filter(|(entry, at)| *at == MAX_HOPS || !entry.is_empty())
+        .map(|(entry, at)| match at {
+            MAX_HOPS => Err(AddressOrigin::TooManyHops),
+            _ => Ok(entry),
+        })
 }
 
 fn rightmost_untrusted<'a>(
     peer: Option<IpAddr>,
     trusted: &TrustedProxies,
-    entries: impl Iterator<Item = Option<&'a [u8]>>,
-    read: impl Fn(&[u8]) -> Entry,
-) -> Resolved {
-    let peer = match trusted_peer(peer, trusted) {
-        Ok(peer) => peer,
-        Err(resolved) => return resolved,
-    };
-    let found = |address, origin| Resolved {
-        address: Some(address),
-        origin,
-    };
+    entries: impl Iterator<Item = EntryText<'a>>,
+    read: impl Fn(&[u8]) -> EntryAddress,
+) -> ResolvedAddress {
     let mut nearest = None;
     for entry in entries {
-        let vouched = nearest.unwrap_or(peer);
-        let Some(entry) = entry else {
-            return found(vouched, AddressOrigin::TooManyHops);
-        };
-        match read(entry) {
-            Entry::Address(hop) if trusted.contains(hop) => nearest = Some(hop),
-            Entry::Address(client) => return found(client, AddressOrigin::Forwarded),
-            Entry::Obfuscated => return found(vouched, AddressOrigin::Obfuscated),
-            Entry::Malformed => return found(vouched, AddressOrigin::Malformed),
+        match entry.and_then(&read) {
+            Ok(hop) if trusted.contains(hop) => nearest = Some(hop),
+            entry => return claim(nearest.or(peer), entry),
         }
     }
-    found(
-        peer,
-        if nearest.is_some() {
-            AddressOrigin::AllTrusted
-        } else {
-            AddressOrigin::MissingHeader
-        },
-    )
+    let origin = nearest.map_or(AddressOrigin::MissingHeader, |_| AddressOrigin::AllTrusted);
+    claim(peer, Err(origin))
 }
 
 fn from_right<'a>(
     peer: Option<IpAddr>,
     hops: u8,
-    entries: impl Iterator<Item = Option<&'a [u8]>>,
-    read: impl Fn(&[u8]) -> Entry,
-) -> Resolved {
-    let fallback = |origin| Resolved {
-        address: peer,
-        origin,
-    };
+    entries: impl Iterator<Item = EntryText<'a>>,
+    read: impl Fn(&[u8]) -> EntryAddress,
+) -> ResolvedAddress {
     let mut missing = hops;
     for entry in entries {
-        let Some(entry) = entry else {
-            return fallback(AddressOrigin::TooManyHops);
-        };
         missing -= 1;
-        if missing == 0 {
-            return claim(peer, read(entry));
+        if missing == 0 || entry.is_err() {
+            return claim(peer, entry.and_then(read));
         }
     }
-    fallback(if missing == hops {
-        AddressOrigin::MissingHeader
-    } else {
-        AddressOrigin::TooFewHops
-    })
+    let is_empty = missing == hops;
+    claim(
+        peer,
+        Err(if is_empty {
+            AddressOrigin::MissingHeader
+        } else {
+            AddressOrigin::TooFewHops
+        }),
+    )
 }
 
-/// The peer if it may speak for a client; otherwise the answer, with headers ignored.
-fn trusted_peer(peer: Option<IpAddr>, trusted: &TrustedProxies) -> Result<IpAddr, Resolved> {
-    let Some(peer) = peer else {
-        return Err(Resolved {
-            address: None,
-            origin: AddressOrigin::NoPeer,
-        });
-    };
-    if trusted.contains(peer) {
-        return Ok(peer);
-    }
-    Err(Resolved {
-        address: Some(peer),
-        origin: AddressOrigin::UntrustedPeer,
-    })
-}
-
-/// The address that the one decisive entry names, or else the peer's.
-fn claim(peer: Option<IpAddr>, entry: Entry) -> Resolved {
+/// The address that the one decisive entry names, or else that of the nearest trusted hop.
+fn claim(nearest: Option<IpAddr>, entry: EntryAddress) -> ResolvedAddress {
     match entry {
-        Entry::Address(client) => Resolved {
+        Ok(client) => ResolvedAddress {
             address: Some(client),
             origin: AddressOrigin::Forwarded,
         },
-        Entry::Obfuscated => Resolved {
-            address: peer,
-            origin: AddressOrigin::Obfuscated,
-        },
-        Entry::Malformed => Resolved {
-            address: peer,
-            origin: AddressOrigin::Malformed,
+        Err(origin) => ResolvedAddress {
+            address: nearest,
+            origin,
         },
     }
 }

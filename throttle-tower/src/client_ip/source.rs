@@ -2,13 +2,16 @@
 
 use std::net::IpAddr;
 
-use http::HeaderName;
+use http::{HeaderName, header};
 use throttle_core::{ConfigError, canonical_ip};
 
 use super::error::refused;
 use super::ip_net::IpNet;
+use super::ip_prefix::IpPrefix;
 use super::nat64::Nat64;
 use super::trusted_proxies::TrustedProxies;
+
+pub(super) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The largest number of entries that are read from a list header: 20. Chains of real proxies are
 /// far shorter, and a header may be long.
@@ -29,31 +32,31 @@ pub const MAX_HOPS: u8 = 20;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientIp {
-    pub(super) source: Source,
+    /// The header that names the client. `None` if the peer is the client.
+    pub(super) header: Option<ClientHeader>,
     nat64: Option<Nat64>,
+    /// How much of an address is a key.
+    pub(crate) prefix: IpPrefix,
 }
 
+/// A header that names the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
-    Peer,
-    List {
-        format: Format,
-        client: Position,
-    },
-    Single {
-        name: HeaderName,
-        trusted: TrustedProxies,
-    },
+pub(super) struct ClientHeader {
+    pub(super) name: HeaderName,
+    pub(super) format: Format,
+    pub(super) client: Position,
 }
 
-/// How a header that lists the hops is written.
+/// How a header names the hops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     XForwardedFor,
     Forwarded,
+    /// One bare address.
+    Single,
 }
 
-/// Which entry of the list is the client.
+/// Which entry of the header is the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Position {
     /// The first one from the right that is not a proxy.
@@ -68,7 +71,7 @@ impl ClientIp {
     /// Behind a proxy this is the proxy's address, and all clients share its budget.
     #[must_use]
     pub fn peer() -> Self {
-        Self::of(Source::Peer)
+        Self::of(None)
     }
 
     /// The rightmost entry of `X-Forwarded-For` that is not one of the `trusted` proxies. If the
@@ -82,7 +85,7 @@ impl ClientIp {
         Self::list(Format::XForwardedFor, Position::RightmostUntrusted(trusted))
     }
 
-    /// The entry of `X-Forwarded-For` at place `hops`, counted from the right and from 1, whatever
+    /// The entry number `hops` of `X-Forwarded-For`, counted from the right and from 1, whatever
     /// the peer is.
     ///
     /// `hops` is the number of proxies that append to the list. With too small a number the key is
@@ -105,8 +108,8 @@ impl ClientIp {
     ///
     /// Each proxy's element must be well formed and have a `for`: quotes around IPv6 addresses and
     /// around anything with a port, no parameter twice, no whitespace around `;`. `unknown` and
-    /// `_hidden` names are not addresses. The element to the left of such a name is not used in its
-    /// place: see [`AddressOrigin::Obfuscated`](super::AddressOrigin::Obfuscated). An element over
+    /// `_hidden` names are not addresses. The element to the left of such a name is not used
+    /// instead: see [`AddressOrigin::Obfuscated`](super::AddressOrigin::Obfuscated). An element over
     /// 1024 bytes is not read, and counts as malformed.
     #[must_use]
     pub fn forwarded(trusted: TrustedProxies) -> Self {
@@ -156,7 +159,11 @@ impl ClientIp {
                 "write the name alone, such as cf-connecting-ip",
             )
         })?;
-        Ok(Self::of(Source::Single { name, trusted }))
+        Ok(Self::of(Some(ClientHeader {
+            name,
+            format: Format::Single,
+            client: Position::RightmostUntrusted(trusted),
+        })))
     }
 
     /// Fly.io: the second entry of `X-Forwarded-For` from the right. The rightmost is the app's own
@@ -220,48 +227,38 @@ impl ClientIp {
         }
     }
 
-    /// Whether the header is read whoever the peer is, or nearly so.
+    /// Whether the header is read whatever the peer is, or nearly so.
     pub(crate) fn is_any_peers(&self) -> bool {
-        match &self.source {
-            Source::Peer => false,
-            Source::List {
-                client: Position::FromRight(_),
-                ..
-            } => true,
-            Source::List {
-                client: Position::RightmostUntrusted(trusted),
-                ..
-            }
-            | Source::Single { trusted, .. } => trusted.any_machine().is_some(),
-        }
+        self.header.as_ref().is_some_and(|header| {
+            let trusted = header.trusted();
+            trusted.is_none_or(|trusted| trusted.any_machine().is_some())
+        })
     }
 
     /// The broad ones of the networks that it trusts; see [`TrustedProxies::broad_networks`].
     pub fn broad_networks(&self) -> impl Iterator<Item = IpNet> + '_ {
-        let trusted = match &self.source {
-            Source::List {
-                client: Position::RightmostUntrusted(trusted),
-                ..
-            }
-            | Source::Single { trusted, .. } => Some(trusted),
-            Source::Peer
-            | Source::List {
-                client: Position::FromRight(_),
-                ..
-            } => None,
-        };
+        let trusted = self.header.as_ref().and_then(ClientHeader::trusted);
         trusted.into_iter().flat_map(TrustedProxies::broad_networks)
     }
 
-    fn of(source: Source) -> Self {
+    fn of(header: Option<ClientHeader>) -> Self {
         Self {
-            source,
+            header,
             nat64: None,
+            prefix: IpPrefix::default(),
         }
     }
 
     fn list(format: Format, client: Position) -> Self {
-        Self::of(Source::List { format, client })
+        let name = match format {
+            Format::Forwarded => header::FORWARDED,
+            _ => X_FORWARDED_FOR.clone(),
+        };
+        Self::of(Some(ClientHeader {
+            name,
+            format,
+            client,
+        }))
     }
 
     fn hops(format: Format, hops: u8) -> Result<Self, ConfigError> {
@@ -274,5 +271,15 @@ impl ClientIp {
             "is out of range",
             "write 1 to 20: the number of your proxies that append to the header",
         ))
+    }
+}
+
+impl ClientHeader {
+    /// The proxies that must be the peer. `None` if any peer may be one.
+    pub(super) fn trusted(&self) -> Option<&TrustedProxies> {
+        match &self.client {
+            Position::RightmostUntrusted(trusted) => Some(trusted),
+            Position::FromRight(_) => None,
+        }
     }
 }

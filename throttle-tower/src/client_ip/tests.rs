@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{AddressOrigin, ClientIp, Resolved, TrustedProxies};
+use super::{AddressOrigin, ClientIp, ResolvedAddress, TrustedProxies};
 
 const XFF: &str = "x-forwarded-for";
 const FWD: &str = "forwarded";
@@ -49,12 +49,12 @@ fn headers<N: AsRef<str>, V: AsRef<[u8]>>(lines: impl IntoIterator<Item = (N, V)
 }
 
 /// What `source` makes of these lines from the trusted peer.
-fn behind_proxy(source: &ClientIp, lines: &[(&str, &str)]) -> Resolved {
+fn behind_proxy(source: &ClientIp, lines: &[(&str, &str)]) -> ResolvedAddress {
     source.resolve(Some(ip(PEER)), &headers(lines.iter().copied()))
 }
 
-fn resolved(address: &str, origin: AddressOrigin) -> Resolved {
-    Resolved {
+fn resolved(address: &str, origin: AddressOrigin) -> ResolvedAddress {
+    ResolvedAddress {
         address: Some(ip(address)),
         origin,
     }

@@ -5,17 +5,20 @@ use super::key_extractor::KeyExtractor;
 use super::peer::peer;
 use crate::client_ip::{ClientIp, IpPrefix};
 
-/// By IPv4 address, or IPv6 network of 64 bits: a client owns at least that much of the IPv6 space.
+/// By IPv4 address, or IPv6 network of 64 bits, unless [`by_prefix`](ClientIp::by_prefix) sets other
+/// sizes: a client owns at least that much of the IPv6 space.
 impl KeyExtractor for ClientIp {
     fn extract(&self, parts: &Parts) -> Option<Key> {
-        extract(self, IpPrefix::default(), parts)
+        let address = self.resolve(peer(parts), &parts.headers).address?;
+        let bits = self.prefix.bits(address);
+        Some(Key::builder().network(address, bits).finish())
     }
 
     fn client_ip(&self) -> Option<&ClientIp> {
         Some(self)
     }
 
-    /// Where a header is read whoever the peer is: entries are counted from its end, or every
+    /// Where a header is read whatever the peer is: entries are counted from its end, or every
     /// machine is trusted.
     fn is_spoofable(&self) -> bool {
         self.is_any_peers()
@@ -62,58 +65,10 @@ impl ClientIp {
     /// # }
     /// ```
     #[must_use]
-    pub const fn by_prefix(self, prefix: IpPrefix) -> Masked {
-        Masked {
-            client: self,
-            prefix,
-        }
+    pub fn by_prefix(mut self, prefix: IpPrefix) -> Self {
+        self.prefix = prefix;
+        self
     }
-}
-
-/// A client's network; see [`ClientIp::by_prefix`].
-///
-/// ```
-/// use throttle_tower::KeyExtractor;
-/// use throttle_tower::client_ip::{ClientIp, IpPrefix};
-/// use throttle_tower::extract::Masked;
-///
-/// let per_net: Masked = ClientIp::peer().by_prefix(IpPrefix::new(24, 48)?);
-/// let (without_peer, ()) = http::Request::new(()).into_parts();
-/// assert_eq!(per_net.extract(&without_peer), None);
-/// # Ok::<(), throttle_tower::ConfigError>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Masked {
-    client: ClientIp,
-    prefix: IpPrefix,
-}
-
-impl KeyExtractor for Masked {
-    fn extract(&self, parts: &Parts) -> Option<Key> {
-        extract(&self.client, self.prefix, parts)
-    }
-
-    fn client_ip(&self) -> Option<&ClientIp> {
-        Some(&self.client)
-    }
-
-    fn is_spoofable(&self) -> bool {
-        self.client.is_spoofable()
-    }
-
-    fn describe(&self) -> String {
-        self.client.describe()
-    }
-}
-
-fn extract(client: &ClientIp, prefix: IpPrefix, parts: &Parts) -> Option<Key> {
-    let address = client.resolve(peer(parts), &parts.headers).address?;
-    let bits = if address.is_ipv4() {
-        prefix.v4()
-    } else {
-        prefix.v6()
-    };
-    Some(Key::builder().network(address, bits).finish())
 }
 
 #[cfg(test)]

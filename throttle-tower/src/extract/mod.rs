@@ -51,7 +51,6 @@ mod peer;
 mod route;
 mod tuple;
 
-pub use self::client_ip::Masked;
 pub use self::constant::Constant;
 pub use self::extension::Extension;
 pub use self::from_fn::{FromFn, from_fn};

@@ -9,8 +9,8 @@ use throttle_core::backend::Call;
 
 use super::optional_steps::OptionalSteps;
 use super::unknown_client;
-use crate::client_ip::first_requests::{KnownSources, Verdict};
-use crate::client_ip::{AddressOrigin, ClientIp, Resolved};
+use crate::client_ip::first_requests::{KnownSources, SourceVerdict};
+use crate::client_ip::{AddressOrigin, ClientIp, ResolvedAddress};
 use crate::extract::{self, Route};
 use crate::limit::Applied;
 use crate::log;
@@ -161,11 +161,11 @@ fn unknown_client(
         .key_seen
         .first_requests()
         .judge(source, extract::peer(parts), parts);
-    if verdict == Verdict::Open || !limit.key_seen.settle() {
+    if verdict == SourceVerdict::Open || !limit.key_seen.settle() {
         return None;
     }
     match verdict {
-        Verdict::OnlyProxies(origin) if sources.must_warn(source, origin) => {
+        SourceVerdict::OnlyProxies(origin) if sources.must_warn(source, origin) => {
             let header = source.header_name().to_owned();
             Some(Warning::ClientUnknown {
                 policy: policy.clone(),
@@ -173,7 +173,7 @@ fn unknown_client(
                 header,
             })
         }
-        Verdict::Sound => {
+        SourceVerdict::Sound => {
             sources.add_sound(source);
             None
         }
@@ -199,7 +199,7 @@ pub(super) fn missing_key(
         // A source that counts hops needs no peer, but the header.
         Some((
             source,
-            Resolved {
+            ResolvedAddress {
                 address: None,
                 origin,
             },

@@ -121,7 +121,7 @@ proptest! {
         };
         let mut suffix = vec![entry(client).into_bytes()];
         suffix.extend(proxies.iter().map(|[b, c, d]| entry(IpAddr::from([10, *b, *c, *d])).into_bytes()));
-        let expected = Resolved { address: Some(canonical_ip(client)), origin: AddressOrigin::Forwarded };
+        let expected = ResolvedAddress { address: Some(canonical_ip(client)), origin: AddressOrigin::Forwarded };
 
         let request = request(XFF, &prefix, &suffix, own_line);
         prop_assert_eq!(xff().resolve(Some(ip(PEER)), &request), expected);
@@ -137,7 +137,7 @@ proptest! {
         let host = host.as_deref();
         let mut suffix = vec![element(client, host, host_first)];
         suffix.extend(proxies.iter().map(|[b, c, d]| element(IpAddr::from([10, *b, *c, *d]), host, host_first)));
-        let expected = Resolved { address: Some(canonical_ip(client)), origin: AddressOrigin::Forwarded };
+        let expected = ResolvedAddress { address: Some(canonical_ip(client)), origin: AddressOrigin::Forwarded };
 
         let request = request(FWD, &prefix, &suffix, own_line);
         prop_assert_eq!(fwd().resolve(Some(ip(PEER)), &request), expected);
@@ -178,7 +178,7 @@ proptest! {
     fn attack_04_an_untrusted_peer_is_the_client(peer in client(), lines in vec(line(), 0..4)) {
         for name in [XFF, FWD] {
             let headers = headers(lines.iter().map(|line| (name, line)));
-            let expected = Resolved { address: Some(canonical_ip(peer)), origin: AddressOrigin::UntrustedPeer };
+            let expected = ResolvedAddress { address: Some(canonical_ip(peer)), origin: AddressOrigin::UntrustedPeer };
             let source = if name == XFF { xff() } else { fwd() };
             prop_assert_eq!(source.resolve(Some(peer), &headers), expected);
         }

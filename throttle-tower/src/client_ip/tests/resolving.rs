@@ -14,7 +14,7 @@ fn without_a_peer_only_a_hop_count_reads_headers() {
         (FWD, "for=203.0.113.9"),
         ("cf-connecting-ip", CLIENT),
     ]);
-    let no_peer = Resolved {
+    let no_peer = ResolvedAddress {
         address: None,
         origin: AddressOrigin::NoPeer,
     };
@@ -26,7 +26,7 @@ fn without_a_peer_only_a_hop_count_reads_headers() {
         hops.resolve(None, &headers),
         resolved(CLIENT, AddressOrigin::Forwarded)
     );
-    let missing = Resolved {
+    let missing = ResolvedAddress {
         address: None,
         origin: AddressOrigin::MissingHeader,
     };

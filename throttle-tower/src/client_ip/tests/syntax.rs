@@ -1,7 +1,7 @@
 //! Which texts are an entry of `X-Forwarded-For` and which an element of `Forwarded`.
 
 use super::*;
-use crate::client_ip::address_text::{Entry, trim};
+use crate::client_ip::address_text::{EntryAddress, trim};
 use crate::client_ip::{forwarded, x_forwarded_for};
 
 #[test]
@@ -31,7 +31,7 @@ fn entries_that_are_addresses() {
     ] {
         assert_eq!(
             x_forwarded_for::read(text.as_bytes()),
-            Entry::Address(ip(address)),
+            Ok(ip(address)),
             "{text}"
         );
     }
@@ -84,14 +84,17 @@ fn entries_that_are_malformed() {
     ] {
         assert_eq!(
             x_forwarded_for::read(text.as_bytes()),
-            Entry::Malformed,
+            Err(AddressOrigin::Malformed),
             "{text:?}"
         );
     }
-    assert_eq!(x_forwarded_for::read(b"1.2.3.4\xff"), Entry::Malformed);
+    assert_eq!(
+        x_forwarded_for::read(b"1.2.3.4\xff"),
+        Err(AddressOrigin::Malformed)
+    );
     assert_eq!(
         x_forwarded_for::read(format!("[2001:db8::1]:{}80", "0".repeat(60)).as_bytes()),
-        Entry::Malformed
+        Err(AddressOrigin::Malformed)
     );
 }
 
@@ -122,15 +125,11 @@ fn elements_that_name_an_address() {
         (r#"for=1.2.3.4;ext=a;ext=b"#, "1.2.3.4"),
         ("for=1.2.3.4;a!#$%&'*+-.^_`|~9=!#$%&'*+-.^_`|~9", "1.2.3.4"),
     ] {
-        assert_eq!(
-            forwarded::read(text.as_bytes()),
-            Entry::Address(ip(address)),
-            "{text}"
-        );
+        assert_eq!(forwarded::read(text.as_bytes()), Ok(ip(address)), "{text}");
     }
     assert_eq!(
         forwarded::read(b"for=1.2.3.4;host=\"\xe9\t\""),
-        Entry::Address(ip("1.2.3.4"))
+        Ok(ip("1.2.3.4"))
     );
 }
 
@@ -147,7 +146,7 @@ fn elements_that_hide_the_address() {
     ] {
         assert_eq!(
             forwarded::read(text.as_bytes()),
-            Entry::Obfuscated,
+            Err(AddressOrigin::Obfuscated),
             "{text}"
         );
     }
@@ -202,13 +201,17 @@ fn elements_that_are_malformed() {
         "for=unknownx",
         "for=localhost",
     ] {
-        assert_eq!(forwarded::read(text.as_bytes()), Entry::Malformed, "{text}");
+        assert_eq!(
+            forwarded::read(text.as_bytes()),
+            Err(AddressOrigin::Malformed),
+            "{text}"
+        );
     }
     for control in [
         b"for=1.2.3.4;host=\"\x7f\"".as_slice(),
         b"for=1.2.3.4;host=\"\\\x7f\"",
     ] {
-        assert_eq!(forwarded::read(control), Entry::Malformed);
+        assert_eq!(forwarded::read(control), Err(AddressOrigin::Malformed));
     }
     // A quoted string that is too long is not cut to one that would fit.
     for escaped in [
@@ -217,7 +220,7 @@ fn elements_that_are_malformed() {
     ] {
         assert_eq!(
             forwarded::read(format!(r#"for="{escaped}""#).as_bytes()),
-            Entry::Malformed,
+            Err(AddressOrigin::Malformed),
             "{escaped}"
         );
     }
@@ -247,13 +250,10 @@ fn element_over_the_bound_is_neither_split_nor_read() {
         start + &host
     };
     let longest = element(forwarded::MAX_ELEMENT);
-    assert_eq!(
-        forwarded::read(longest.as_bytes()),
-        Entry::Address(ip(CLIENT))
-    );
+    assert_eq!(forwarded::read(longest.as_bytes()), Ok(ip(CLIENT)));
     assert_eq!(
         forwarded::read(element(forwarded::MAX_ELEMENT + 1).as_bytes()),
-        Entry::Malformed
+        Err(AddressOrigin::Malformed)
     );
     // The comma is found on the left of the longest element, and not looked for any further.
     let line = format!("for=6.6.6.6,{longest}");
@@ -281,7 +281,7 @@ fn splitting_takes_linear_time() {
 /// No legal entry is longer, but a hidden port may be.
 #[test]
 fn entry_is_read_up_to_its_bound() {
-    fn quoted(node: &str) -> Entry {
+    fn quoted(node: &str) -> EntryAddress {
         forwarded::read(format!("for=\"{node}\"").as_bytes())
     }
     let port = |length: usize| {
@@ -291,9 +291,9 @@ fn entry_is_read_up_to_its_bound() {
     let escaped = |node: &str| quoted(&format!("\\{node}"));
     let bound = crate::client_ip::address_text::MAX_ENTRY;
     assert_eq!(bound, 72);
-    for read in [quoted, escaped as fn(&str) -> Entry] {
-        assert_eq!(read(&port(bound)), Entry::Address(ip("2001:db8::1")));
-        assert_eq!(read(&port(bound + 1)), Entry::Malformed);
+    for read in [quoted, escaped as fn(&str) -> EntryAddress] {
+        assert_eq!(read(&port(bound)), Ok(ip("2001:db8::1")));
+        assert_eq!(read(&port(bound + 1)), Err(AddressOrigin::Malformed));
     }
     // The bounds of a port, and text that is not UTF-8 where one is expected.
     for (node, is_address) in [
@@ -302,20 +302,19 @@ fn entry_is_read_up_to_its_bound() {
         ("1.2.3.4:65535", true),
         ("1.2.3.4:65536", false),
     ] {
+        assert_eq!(quoted(node) == Ok(ip("1.2.3.4")), is_address, "{node}");
         assert_eq!(
-            quoted(node) == Entry::Address(ip("1.2.3.4")),
-            is_address,
-            "{node}"
-        );
-        assert_eq!(
-            x_forwarded_for::read(node.as_bytes()) == Entry::Address(ip("1.2.3.4")),
+            x_forwarded_for::read(node.as_bytes()) == Ok(ip("1.2.3.4")),
             is_address,
             "{node}"
         );
     }
-    assert_eq!(forwarded::read(b"for=\"1.2.3.4:\xff\""), Entry::Malformed);
+    assert_eq!(
+        forwarded::read(b"for=\"1.2.3.4:\xff\""),
+        Err(AddressOrigin::Malformed)
+    );
     assert_eq!(
         forwarded::read(b"for=\"[2001:db8::1]:\xff\""),
-        Entry::Malformed
+        Err(AddressOrigin::Malformed)
     );
 }
