@@ -2,7 +2,7 @@
 
 #[cfg(feature = "metrics")]
 use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(feature = "metrics")]
@@ -12,6 +12,7 @@ use throttle_core::PolicyName;
 use throttle_core::metrics::Registered;
 
 use crate::event::{Event, Outcome};
+use crate::lock::lock;
 use crate::throttle::Ruling;
 
 /// What a candidate would do to the requests of the live layer: see
@@ -41,7 +42,7 @@ pub struct Flips {
     /// under way, the runtime ended, one of its closures panicked, or a reload brought a limit that
     /// cannot be a candidate.
     pub not_decided: u64,
-    /// Where the two differ, the policies that the refusals come from.
+    /// Where the two differ, the policies that the refusals come from: the latest 1,000 names.
     pub by_policy: Vec<PolicyFlips>,
 }
 
@@ -89,12 +90,16 @@ const RESULTS: [&str; 5] = [
 
 /// Counts the results of one candidate. All threads share the counters.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct FlipCounts {
     results: [AtomicU64; RESULTS.len()],
-    by_policy: ByPolicy,
+    /// A request locks it if the two differ, for an addition alone.
+    by_policy: Mutex<Vec<PolicyFlips>>,
     #[cfg(feature = "metrics")]
     reported: Option<Registered<[Counter; RESULTS.len()]>>,
 }
+
+/// Most policies that are listed: a program may replace limits under ever new names.
+const MOST_POLICIES: usize = 1_000;
 
 /// What becomes of a request under the live layer.
 pub(super) fn live_ruling(event: &Event<'_>) -> Ruling {
@@ -105,7 +110,7 @@ pub(super) fn live_ruling(event: &Event<'_>) -> Ruling {
     }
 }
 
-impl Counts {
+impl FlipCounts {
     #[cfg(feature = "metrics")]
     pub(super) fn reporting(layer: String, candidate: Arc<str>) -> Self {
         Self {
@@ -131,7 +136,7 @@ impl Counts {
             reported.with(|counters| counters[result].increment(1));
         }
         if let Some(policy) = refusing {
-            self.by_policy.of(policy)[result - 2].fetch_add(1, Ordering::Relaxed);
+            self.add_of_policy(policy, matches!(live, Admitted));
         }
     }
 
@@ -142,21 +147,40 @@ impl Counts {
             would_refuse,
             would_admit,
             not_decided,
-        ] = self.sums();
+        ] = self
+            .results
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed));
         Flips {
             both_admit,
             both_refuse,
             would_refuse,
             would_admit,
             not_decided,
-            by_policy: self.by_policy.read(),
+            by_policy: lock(&self.by_policy).clone(),
         }
     }
 
-    fn sums(&self) -> [u64; RESULTS.len()] {
-        self.results
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed))
+    fn add_of_policy(&self, policy: &PolicyName, would_refuse: bool) {
+        let mut by_policy = lock(&self.by_policy);
+        let index = by_policy.iter().position(|own| own.policy == *policy);
+        let index = index.unwrap_or_else(|| {
+            if by_policy.len() == MOST_POLICIES {
+                by_policy.remove(0);
+            }
+            by_policy.push(PolicyFlips {
+                policy: policy.clone(),
+                would_refuse: 0,
+                would_admit: 0,
+            });
+            by_policy.len() - 1
+        });
+        let flips = &mut by_policy[index];
+        if would_refuse {
+            flips.would_refuse += 1;
+        } else {
+            flips.would_admit += 1;
+        }
     }
 }
 
@@ -172,46 +196,24 @@ fn counters(layer: &str, candidate: &Arc<str>) -> [Counter; RESULTS.len()] {
     })
 }
 
-/// A list that only grows, so that no request waits for a lock: a reload may bring policies, and
-/// names come back.
-#[derive(Debug, Default)]
-struct ByPolicy(OnceLock<Box<Row>>);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[derive(Debug)]
-struct Row {
-    policy: PolicyName,
-    /// Would refuse, would admit.
-    counts: [AtomicU64; 2],
-    next: ByPolicy,
-}
-
-impl ByPolicy {
-    fn of(&self, policy: &PolicyName) -> &[AtomicU64; 2] {
-        let new = || {
-            Box::new(Row {
-                policy: policy.clone(),
-                counts: Default::default(),
-                next: Self::default(),
-            })
-        };
-        let mut row = self.0.get_or_init(new);
-        while row.policy != *policy {
-            row = row.next.0.get_or_init(new);
+    #[test]
+    fn policies_under_ever_new_names_are_forgotten_the_oldest_first() {
+        let counts = FlipCounts::default();
+        let name = |version| PolicyName::new(&format!("v{version}")).unwrap();
+        for version in 0..3 * MOST_POLICIES {
+            counts.add(
+                &Ruling::Admitted,
+                Some(&Ruling::Refused(Some(name(version)))),
+            );
         }
-        &row.counts
-    }
-
-    fn read(&self) -> Vec<PolicyFlips> {
-        let rows = std::iter::successors(self.0.get(), |row| row.next.0.get());
-        let read = |Row { policy, counts, .. }: &Row| {
-            let [would_refuse, would_admit] =
-                counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-            PolicyFlips {
-                policy: policy.clone(),
-                would_refuse,
-                would_admit,
-            }
-        };
-        rows.map(|row| read(row)).collect()
+        let flips = counts.read();
+        let listed = flips.by_policy.iter().map(|flips| flips.policy.clone());
+        let latest = (2 * MOST_POLICIES..3 * MOST_POLICIES).map(name);
+        assert!(listed.eq(latest), "{:?}", flips.by_policy);
+        assert_eq!(flips.would_refuse, 3_000, "all requests are counted");
     }
 }

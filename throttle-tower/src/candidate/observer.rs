@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError, MemoryBackend};
 
-use super::flips::{Counts, Flips, live_ruling};
+use super::flips::{FlipCounts, Flips, live_ruling};
 use crate::event::{Event, Observer};
 use crate::limit::IntoLimitTree;
 use crate::throttle::{Ruling, ThrottleLayer};
@@ -46,7 +46,7 @@ use crate::throttle::{Ruling, ThrottleLayer};
 pub struct Candidate<C: Backend = MemoryBackend> {
     name: Arc<str>,
     layer: ThrottleLayer<C>,
-    counts: Arc<Counts>,
+    counts: Arc<FlipCounts>,
 }
 
 impl Candidate {
@@ -109,7 +109,7 @@ impl<C: Backend> Candidate<C> {
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn metrics(self, layer: impl Into<String>) -> Self {
-        let counts = Arc::new(Counts::reporting(layer.into(), Arc::clone(&self.name)));
+        let counts = Arc::new(FlipCounts::reporting(layer.into(), Arc::clone(&self.name)));
         Self { counts, ..self }
     }
 
@@ -160,9 +160,9 @@ impl<C: Backend> Observer for Candidate<C> {
     }
 }
 
-/// Counts a comparison when it is dropped, even if that is before the candidate has decided.
+/// FlipCounts a comparison when it is dropped, even if that is before the candidate has decided.
 struct Comparison {
-    counts: Arc<Counts>,
+    counts: Arc<FlipCounts>,
     live: Ruling,
     candidate: Option<Ruling>,
 }

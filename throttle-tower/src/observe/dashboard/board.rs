@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use throttle_core::PolicyName;
 use tokio::time::Instant;
 
-use super::flows::{Flows, Recent, TEN, second};
+use super::flows::{Flows, TEN, TenSecondCounts, second};
 use super::rows::{LayerRows, LimitRow};
 use super::tightest::Tightest;
 use crate::lock::lock;
@@ -25,9 +25,9 @@ pub(super) struct Board {
 /// Decisions that had to be waited for.
 #[derive(Default)]
 pub(super) struct StoreBoard {
-    pub(super) answers: Recent,
-    pub(super) failures: Recent,
-    pub(super) slowest_ms: Recent,
+    pub(super) answers: TenSecondCounts,
+    pub(super) failures: TenSecondCounts,
+    pub(super) slowest_ms: TenSecondCounts,
 }
 
 #[derive(Default)]
@@ -136,12 +136,12 @@ impl Moment {
     }
 
     /// What a count has come to in the last two minutes.
-    pub(super) fn sum(&self, recent: &Recent) -> u64 {
+    pub(super) fn sum(&self, recent: &TenSecondCounts) -> u64 {
         self.tens().map(|ten| u64::from(recent.get(ten))).sum()
     }
 
     /// The highest of the last two minutes.
-    pub(super) fn most(&self, recent: &Recent) -> u32 {
+    pub(super) fn most(&self, recent: &TenSecondCounts) -> u32 {
         self.tens().map(|ten| recent.get(ten)).max().unwrap_or(0)
     }
 

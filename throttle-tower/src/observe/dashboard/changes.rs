@@ -14,22 +14,22 @@ pub(super) struct Changes {
     /// The latest second, and the index of its worst decider: a request that adds nothing to that
     /// needs no lock.
     latest: AtomicU64,
-    pub(super) seconds: Mutex<Seconds>,
+    pub(super) seconds: Mutex<DeciderSeconds>,
 }
 
 #[derive(Default)]
-pub(super) struct Seconds {
+pub(super) struct DeciderSeconds {
     /// The running second as a change, which it is none if the second before had the same decider.
-    running: Option<Change>,
+    running: Option<DeciderChange>,
     /// The latest changes of seconds that have ended, the newest last.
-    ended: VecDeque<Change>,
+    ended: VecDeque<DeciderChange>,
 }
 
 const MOST: usize = 20;
 
 /// The decider of whole seconds has become another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct DeciderChange {
     pub(super) second: u32,
     /// `None` for the first decision of all.
     pub(super) from: Option<Decider>,
@@ -48,7 +48,6 @@ impl Changes {
     }
 
     /// If the lock is not free, the next request notes it.
-    #[cold]
     fn note_other(
         &self,
         noted: u64,
@@ -69,9 +68,9 @@ impl Changes {
     }
 
     /// The latest changes, the newest first.
-    pub(super) fn list(&self) -> Vec<Change> {
+    pub(super) fn list(&self) -> Vec<DeciderChange> {
         let seconds = lock(&self.seconds);
-        let running = seconds.running.filter(Change::is_one);
+        let running = seconds.running.filter(DeciderChange::is_one);
         running
             .into_iter()
             .chain(seconds.ended.iter().rev().copied())
@@ -80,19 +79,19 @@ impl Changes {
     }
 }
 
-impl Seconds {
+impl DeciderSeconds {
     fn note(&mut self, second: u32, to: Decider, why: Option<BackendErrorKind>) {
         let from = match self.running {
             Some(running) if running.second == second => running.from,
             ended => {
-                self.ended.extend(ended.filter(Change::is_one));
+                self.ended.extend(ended.filter(DeciderChange::is_one));
                 if self.ended.len() > MOST {
                     self.ended.pop_front();
                 }
                 ended.map(|ended| ended.to)
             }
         };
-        self.running = Some(Change {
+        self.running = Some(DeciderChange {
             second,
             from,
             to,
@@ -101,7 +100,7 @@ impl Seconds {
     }
 }
 
-impl Change {
+impl DeciderChange {
     fn is_one(&self) -> bool {
         self.from != Some(self.to)
     }

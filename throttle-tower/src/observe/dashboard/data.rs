@@ -2,7 +2,7 @@ use serde_json::{Map, Value, json};
 use throttle_core::{BackendErrorKind, Policy};
 
 use super::board::{Board, Moment};
-use super::changes::Change;
+use super::changes::DeciderChange;
 use super::flows::Flow;
 use super::rows::LimitRow;
 use super::tight_list::TightKey;
@@ -15,7 +15,7 @@ use crate::{LayerInfo, LimitInfo, Offender, Outcome};
 pub(super) const LISTED: usize = 10;
 
 /// A limit of a layer in use, and what limits of its name do.
-type Shown<'a> = (&'a LimitInfo, &'a LimitRow);
+type LimitOfPage<'a> = (&'a LimitInfo, &'a LimitRow);
 
 /// What `/data.json` says. Its documentation is that of [`Page`](crate::Page).
 pub(super) fn data(
@@ -28,14 +28,14 @@ pub(super) fn data(
     let flows = &board.flows;
     let (versions, reporting) = board.versions();
     let all = versions.iter().flat_map(|version| version.rows());
-    let mut limits: Vec<Shown<'_>> = Vec::new();
+    let mut limits: Vec<LimitOfPage<'_>> = Vec::new();
     for (info, row) in all {
         // Limits of one name count together.
         if limits.iter().all(|(other, _)| other.name != info.name) {
             limits.push((info, row));
         }
     }
-    let (rates, permits): (Vec<Shown<'_>>, Vec<_>) = limits
+    let (rates, permits): (Vec<LimitOfPage<'_>>, Vec<_>) = limits
         .into_iter()
         .partition(|(limit, _)| limit.policy.is_some());
     let outcomes: Map<String, Value> = Outcome::LABELS
@@ -73,7 +73,7 @@ pub(super) fn data(
 
 /// The limit that refused most as the binding one; where none did, the one that bound most of the
 /// admitted requests.
-fn binding<'a>(limits: &[Shown<'a>], moment: &Moment) -> Option<&'a str> {
+fn binding<'a>(limits: &[LimitOfPage<'a>], moment: &Moment) -> Option<&'a str> {
     let bound = limits
         .iter()
         .map(|(limit, row)| (bound(row, moment), limit.name.as_str()))
@@ -104,7 +104,7 @@ fn by_second(flow: &Flow, moment: &Moment) -> Value {
     json!({ "admitted": admitted, "refused": refused })
 }
 
-fn of_rate((limit, row): &Shown<'_>, moment: &Moment) -> Value {
+fn of_rate((limit, row): &LimitOfPage<'_>, moment: &Moment) -> Value {
     let (refused, admitted) = bound(row, moment);
     let mut data = by_second(&row.flow, moment);
     data["name"] = json!(limit.name.as_str());
@@ -139,7 +139,7 @@ fn decided_by(board: &Board, moment: &Moment) -> Value {
     })
 }
 
-fn of_change(change: &Change, moment: &Moment) -> Value {
+fn of_change(change: &DeciderChange, moment: &Moment) -> Value {
     json!({
         "seconds_ago": moment.since(change.second),
         "from": change.from.map(Decider::label),
@@ -148,7 +148,7 @@ fn of_change(change: &Change, moment: &Moment) -> Value {
     })
 }
 
-fn of_permits((limit, row): &Shown<'_>, moment: &Moment) -> Value {
+fn of_permits((limit, row): &LimitOfPage<'_>, moment: &Moment) -> Value {
     let taken = row.taken();
     // Permits that were taken before the last two minutes, and are still held.
     let most_taken = taken.max(moment.most(&row.most_taken).into());

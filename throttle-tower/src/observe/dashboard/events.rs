@@ -6,7 +6,7 @@ use axum::body::Body;
 use futures_util::stream;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::rendered::Rendered;
+use super::rendered::PageData;
 
 const EVENTS: u32 = 15;
 
@@ -14,7 +14,7 @@ const EVENTS: u32 = 15;
 ///
 /// It ends after a while and the browser comes back: a server that shuts down waits for its
 /// responses to end, and a page that somebody has left open must not keep it running.
-pub(super) fn events(rendered: Arc<Rendered>) -> Body {
+pub(super) fn events(rendered: Arc<PageData>) -> Body {
     let mut seconds = interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     Body::from_stream(stream::unfold(

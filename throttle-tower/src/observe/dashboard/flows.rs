@@ -13,21 +13,21 @@ pub(super) struct Flows {
     pub(super) requests: Flow,
     pub(super) changes: Changes,
     /// Decisions, by the index of the decider.
-    pub(super) deciders: [Recent; Decider::ALL.len()],
+    pub(super) deciders: [TenSecondCounts; Decider::ALL.len()],
 }
 
 /// Requests of each of the last two minutes' seconds.
 #[derive(Default)]
 pub(super) struct Flow {
-    pub(super) admitted: Seconds,
-    pub(super) refused: Seconds,
+    pub(super) admitted: SecondCounts,
+    pub(super) refused: SecondCounts,
 }
 
 /// The running second, 120 before it, and some that make indexing cheap.
-pub(super) type Seconds = Buckets<128>;
+pub(super) type SecondCounts = Buckets<128>;
 
 /// By ten seconds: the running ones, and twelve times ten before them.
-pub(super) type Recent = Buckets<16>;
+pub(super) type TenSecondCounts = Buckets<16>;
 
 /// The number of the first second: two minutes before it have numbers too.
 const FIRST: u32 = 1_200;

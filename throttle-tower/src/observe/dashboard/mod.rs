@@ -24,7 +24,7 @@ use axum::Router;
 use crate::{Backend, Candidate, LayerInfo, Observer, Offenders};
 use board::Board;
 use observer::PageObserver;
-use rendered::{FlipsOf, Rendered};
+use rendered::{FlipsOf, PageData};
 
 /// A page that shows what layers do: which limits admit and refuse, what is left for the tightest
 /// keys, whether the store decides, what waits, and which keys are refused most. Hand it over with
@@ -205,8 +205,8 @@ impl Page {
         router::router(self.rendered())
     }
 
-    fn rendered(&self) -> Rendered {
-        Rendered {
+    fn rendered(&self) -> PageData {
+        PageData {
             board: Arc::clone(&self.board),
             offenders: self.offenders.clone(),
             candidates: self.candidates.clone(),

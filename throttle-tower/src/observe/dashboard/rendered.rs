@@ -10,7 +10,7 @@ use crate::lock::lock;
 
 /// What the readers of a page get. It is written once a second at most, however many readers there
 /// are, and no request waits for it.
-pub(super) struct Rendered {
+pub(super) struct PageData {
     pub(super) board: Arc<Board>,
     pub(super) offenders: Offenders,
     pub(super) candidates: Vec<(String, Arc<FlipsOf>)>,
@@ -28,7 +28,7 @@ pub(super) type FlipsOf = dyn Fn() -> Flips + Send + Sync;
 const START: &str = "retry: 1000\ndata: ";
 const END: &str = "\n\n";
 
-impl Rendered {
+impl PageData {
     /// The data as an event.
     pub(super) fn event(&self) -> Bytes {
         let mut latest = lock(&self.latest);

@@ -11,10 +11,10 @@ use http::{HeaderValue, Response};
 
 use super::document::{self, document};
 use super::events::events;
-use super::rendered::Rendered;
+use super::rendered::PageData;
 
 /// The page, its data and its events. All paths are relative to where the router is nested.
-pub(super) fn router<S: Clone + Send + Sync + 'static>(rendered: Rendered) -> Router<S> {
+pub(super) fn router<S: Clone + Send + Sync + 'static>(rendered: PageData) -> Router<S> {
     let (rendered, page) = (Arc::new(rendered), document());
     let streamed = Arc::clone(&rendered);
     Router::new()

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::flows::{Flow, Recent};
+use super::flows::{Flow, TenSecondCounts};
 use crate::{LayerInfo, LimitInfo};
 
 /// The limits of one version of a layer.
@@ -23,12 +23,12 @@ impl LayerRows {
 pub(super) struct LimitRow {
     pub(super) flow: Flow,
     /// Requests of which the limit was the binding one, or that lacked its permits.
-    pub(super) bound_refused: Recent,
-    pub(super) bound_admitted: Recent,
+    pub(super) bound_refused: TenSecondCounts,
+    pub(super) bound_admitted: TenSecondCounts,
     queued: AtomicI64,
-    pub(super) longest_wait_ms: Recent,
+    pub(super) longest_wait_ms: TenSecondCounts,
     taken: AtomicI64,
-    pub(super) most_taken: Recent,
+    pub(super) most_taken: TenSecondCounts,
 }
 
 impl LimitRow {

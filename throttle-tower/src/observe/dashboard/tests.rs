@@ -24,7 +24,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::Page;
 use super::board::Board;
-use super::rendered::Rendered;
+use super::rendered::PageData;
 use crate::candidate::Flips;
 use crate::event::{Activity, Event, Observer, Outcome, RequestSet};
 use crate::lock::lock;
@@ -793,7 +793,7 @@ impl Observing {
     }
 }
 
-fn read(rendered: &Rendered) -> Value {
+fn read(rendered: &PageData) -> Value {
     serde_json::from_slice(&rendered.json()).unwrap()
 }
 

@@ -8,9 +8,9 @@ pub(super) const MOST: usize = 32;
 
 /// The keys with the smallest share of their limit left.
 #[derive(Default)]
-pub(super) struct List(Vec<TightKey>);
+pub(super) struct TightKeys(Vec<TightKey>);
 
-impl List {
+impl TightKeys {
     /// Notes what is left for a key, in place of what was noted before. It is listed if it is among
     /// the tightest, until it has recovered.
     pub(super) fn note(&mut self, noted: TightKey, now: u64) {

@@ -2,7 +2,7 @@ use std::sync::Mutex;
 
 use throttle_core::{Key, PolicyName, Status};
 
-use super::tight_list::{KeyName, List, TightKey};
+use super::tight_list::{KeyName, TightKey, TightKeys};
 use crate::Offenders;
 use crate::lock::{lock, try_lock};
 use crate::time::micros;
@@ -13,7 +13,7 @@ use crate::time::micros;
 /// All times are in µs since some instant.
 pub(super) struct Tightest {
     offenders: Offenders,
-    pub(super) list: Mutex<List>,
+    pub(super) list: Mutex<TightKeys>,
 }
 
 impl Tightest {

@@ -10,17 +10,9 @@ use metrics::Gauge;
 pub(super) struct Level(AtomicU64);
 
 impl Level {
-    pub(super) fn rise(&self, by: u64, gauge: Option<&Gauge>) {
-        self.0.fetch_add(by, Ordering::AcqRel);
-        self.show(gauge);
-    }
-
-    pub(super) fn fall(&self, by: u64, gauge: Option<&Gauge>) {
-        self.0.fetch_sub(by, Ordering::AcqRel);
-        self.show(gauge);
-    }
-
-    fn show(&self, gauge: Option<&Gauge>) {
+    pub(super) fn change(&self, by: i64, gauge: Option<&Gauge>) {
+        // It wraps, so a negative number subtracts.
+        self.0.fetch_add(by.cast_unsigned(), Ordering::AcqRel);
         if let Some(gauge) = gauge {
             show(gauge, || self.0.load(Ordering::Acquire));
         }
@@ -82,8 +74,8 @@ mod tests {
             shown: Mutex::default(),
         });
         let gauge = Gauge::from_arc(Arc::clone(&recorder));
-        level.rise(1, Some(&gauge));
-        level.fall(2, Some(&gauge));
+        level.change(1, Some(&gauge));
+        level.change(-2, Some(&gauge));
         assert_eq!(*recorder.shown.lock().unwrap(), [1.0, 6.0, 4.0]);
     }
 }

@@ -66,6 +66,7 @@
 //! What a Redis backend reports is listed in the docs of `throttle-redis`.
 
 mod count;
+mod describe;
 mod handles;
 mod keys;
 mod level;

@@ -1,9 +1,7 @@
-use metrics::{
-    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
-};
-use metrics::{gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use throttle_core::metrics::Registered;
 
+use super::describe::describe;
 use super::level::show;
 
 /// The metrics of a shaper.
@@ -23,7 +21,7 @@ pub(crate) struct ShapeMetrics {
 impl ShapeMetrics {
     pub(crate) fn registered(layer: String) -> Registered<Self> {
         Registered::new(move || {
-            describe();
+            describe_shaper();
             let layer = || layer.clone();
             let calls = |outcome| counter!("throttle_shape_calls_total", "layer" => layer(), "outcome" => outcome);
             let refusals = |told| counter!("throttle_shape_refusals_total", "layer" => layer(), "told" => told);
@@ -70,35 +68,31 @@ impl ShapeMetrics {
     }
 }
 
-fn describe() {
-    describe_counter!(
-        "throttle_shape_calls_total",
-        Unit::Count,
-        "Calls by what became of them."
-    );
-    describe_counter!(
-        "throttle_shape_degraded_total",
-        Unit::Count,
-        "Calls that the store did not decide."
-    );
-    describe_counter!(
-        "throttle_shape_refusals_total",
-        Unit::Count,
-        "Calls that the upstream refused, by what it stated."
-    );
-    describe_gauge!(
-        "throttle_shape_paused_keys",
-        Unit::Count,
-        "Keys that are paused, as of the last call or response of each."
-    );
-    describe_gauge!(
-        "throttle_shape_waiting_calls",
-        Unit::Count,
-        "Calls that wait now."
-    );
-    describe_histogram!(
+fn describe_shaper() {
+    let counters = [
+        (
+            "throttle_shape_calls_total",
+            "Calls by what became of them.",
+        ),
+        (
+            "throttle_shape_degraded_total",
+            "Calls that the store did not decide.",
+        ),
+        (
+            "throttle_shape_refusals_total",
+            "Calls that the upstream refused, by what it stated.",
+        ),
+    ];
+    let gauges = [
+        (
+            "throttle_shape_paused_keys",
+            "Keys that are paused, as of the last call or response of each.",
+        ),
+        ("throttle_shape_waiting_calls", "Calls that wait now."),
+    ];
+    let times = [(
         "throttle_shape_wait_seconds",
-        Unit::Seconds,
-        "How long calls waited, of those that had to."
-    );
+        "How long calls waited, of those that had to.",
+    )];
+    describe(&counters, &gauges, &times);
 }

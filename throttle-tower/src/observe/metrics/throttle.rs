@@ -81,6 +81,8 @@ impl Observer for Metrics {
     fn built(&self, layer: &LayerInfo, _: Option<&LayerInfo>) -> Option<Arc<dyn Observer>> {
         self.0.keys.add(layer);
         let mut levels = lock(&self.0.levels);
+        // A name that no version in use has is forgotten, and nothing of it is queued or taken.
+        levels.retain(|_, level| Arc::strong_count(level) > 1);
         let level = |name: &PolicyName| Arc::clone(levels.entry(name.clone()).or_default());
         let names = layer.limits().iter().map(|limit| &limit.name);
         Some(Arc::new(LimitMetrics {
@@ -108,8 +110,16 @@ impl LimitMetrics {
         self.handles.with(|handles| record(&handles.limits[limit]));
     }
 
-    fn handles_of(&self, limit: usize) -> Option<&LimitHandles> {
-        Some(&self.handles.get()?.limits[limit])
+    fn change_queue(&self, limit: usize, by: i64) {
+        let handles = self.handles.get();
+        let gauge = handles.map(|handles| &handles.limits[limit].queued);
+        self.levels[limit].queued.change(by, gauge);
+    }
+
+    fn change_permits(&self, limit: usize, by: i64) {
+        let handles = self.handles.get();
+        let gauge = handles.map(|handles| &handles.limits[limit].in_flight);
+        self.levels[limit].in_flight.change(by, gauge);
     }
 }
 
@@ -129,22 +139,16 @@ impl Observer for LimitMetrics {
                     failed.unwrap_or(&store.decided).record(after);
                 }
             }),
-            Activity::Queued { limit } => {
-                let gauge = self.handles_of(limit).map(|handles| &handles.queued);
-                self.levels[limit].queued.rise(1, gauge);
-            }
+            Activity::Queued { limit } => self.change_queue(limit, 1),
             Activity::LeftQueue { limit, after } => {
-                let gauge = self.handles_of(limit).map(|handles| &handles.queued);
-                self.levels[limit].queued.fall(1, gauge);
+                self.change_queue(limit, -1);
                 self.of_limit(limit, |handles| handles.queue_time.record(after));
             }
             Activity::TookPermits { limit, permits } => {
-                let gauge = self.handles_of(limit).map(|handles| &handles.in_flight);
-                self.levels[limit].in_flight.rise(permits, gauge);
+                self.change_permits(limit, permits.cast_signed());
             }
             Activity::ReturnedPermits { limit, permits } => {
-                let gauge = self.handles_of(limit).map(|handles| &handles.in_flight);
-                self.levels[limit].in_flight.fall(permits, gauge);
+                self.change_permits(limit, -permits.cast_signed());
             }
             Activity::LookedUp { limit, result } => self.of_limit(limit, |handles| {
                 let index = LookupResult::LABELS.iter().position(|own| *own == result);
@@ -165,5 +169,27 @@ impl Observer for LimitMetrics {
                 self.of_limit(limit, |handles| handles.bans.increment(1));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Constant, Gcra, Rate, ThrottleLayer, limit};
+
+    #[test]
+    fn levels_of_names_that_were_replaced_are_forgotten() {
+        let named = |version: usize| {
+            let gcra = Gcra::new(Rate::per_second(1));
+            limit(format!("v{version}"), gcra).by(Constant)
+        };
+        let metrics = Metrics::new("api");
+        let builder = ThrottleLayer::builder(named(0)).observe(metrics.clone());
+        let layer = builder.build().unwrap();
+        for version in 1..100 {
+            layer.replace(named(version)).unwrap();
+        }
+        let names = lock(&metrics.0.levels).len();
+        assert!(names <= 2, "{names} names");
     }
 }

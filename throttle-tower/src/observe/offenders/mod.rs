@@ -4,15 +4,18 @@ mod offender;
 mod recent;
 #[cfg(test)]
 mod tests;
-mod tracker;
 
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use throttle_core::Key;
+use throttle_core::{Key, PolicyName};
+use tokio::time::Instant;
 
 use crate::event::{Event, Observer, Outcome};
-use tracker::Tracker;
+use crate::lock::{lock, try_lock};
+use recent::{LimitKey, Recent};
 
 pub use offender::Offender;
 
@@ -61,13 +64,27 @@ pub use offender::Offender;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Offenders(Arc<Tracker>);
+pub struct Offenders(Arc<Refusals>);
+
+/// Digests of keys and what the program's function shows.
+struct Refusals {
+    show: Option<Box<Show>>,
+    secret: RandomState,
+    recent: Mutex<Recent>,
+    uncounted: AtomicU64,
+}
+
+/// Shows a key of a limit as text.
+type Show = dyn Fn(&str, &Key) -> Option<String> + Send + Sync;
+
+/// Bytes that are kept of a key's text.
+const MAX_TEXT: usize = 64;
 
 impl Offenders {
     /// Makes a list that shows keys as digests alone.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(Tracker::new(None)))
+        Self::with(None)
     }
 
     /// Shows keys as the text that `show` returns, cut to 64 bytes. Keys for which `show` returns
@@ -96,7 +113,7 @@ impl Offenders {
         self,
         show: impl Fn(&str, &Key) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(Tracker::new(Some(Box::new(show)))))
+        Self::with(Some(Box::new(show)))
     }
 
     /// Returns the keys that were refused most, the most refused first: at most `n`, and at
@@ -108,7 +125,7 @@ impl Offenders {
     /// the list.
     #[must_use]
     pub fn list(&self, n: usize) -> Vec<Offender> {
-        self.0.list(n)
+        lock(&self.0.recent).list(n, Instant::now())
     }
 
     /// Returns how many refusals were not counted so far, because another refusal was being
@@ -116,7 +133,7 @@ impl Offenders {
     /// their order.
     #[must_use]
     pub fn uncounted(&self) -> u64 {
-        self.0.uncounted()
+        self.0.uncounted.load(Ordering::Relaxed)
     }
 
     /// Returns the digest of a key in this list, to find one that was seen elsewhere. `None` for
@@ -132,8 +149,51 @@ impl Offenders {
     /// ```
     #[must_use]
     pub fn digest(&self, key: &Key) -> Option<u64> {
-        self.0.digest(key)
+        (*key != Key::missing()).then(|| self.0.secret.hash_one(key))
     }
+
+    fn with(show: Option<Box<Show>>) -> Self {
+        Self(Arc::new(Refusals {
+            show,
+            secret: RandomState::new(),
+            recent: Mutex::new(Recent::new(Instant::now())),
+            uncounted: AtomicU64::new(0),
+        }))
+    }
+
+    /// Counts one refusal of a key, unless the counts are in use.
+    fn count(&self, limit: &PolicyName, key: &Key) {
+        let Refusals {
+            recent,
+            show,
+            uncounted,
+            ..
+        } = &*self.0;
+        let refused = LimitKey {
+            limit: limit.clone(),
+            digest: self.digest(key),
+        };
+        let now = Instant::now();
+        let Some(lacks_text) = try_lock(recent).map(|mut recent| recent.add(&refused, now)) else {
+            uncounted.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if lacks_text && let Some(show) = show {
+            // Not under the lock, because the function may read the list. If the lock is not free
+            // afterwards, the key's next refusal calls it again.
+            let text = show(limit.as_str(), key);
+            if let Some(mut recent) = try_lock(recent) {
+                recent.set_text(&refused, text.map(cut));
+            }
+        }
+    }
+}
+
+fn cut(mut text: String) -> String {
+    let is_end = |end: &usize| text.is_char_boundary(*end);
+    let end = (0..=MAX_TEXT.min(text.len())).rfind(is_end);
+    text.truncate(end.unwrap_or(0));
+    text
 }
 
 impl Default for Offenders {
@@ -154,7 +214,7 @@ impl Observer for Offenders {
             && let Some(limit) = event.binding()
             && let Some(key) = limit.units().and_then(|units| units.key)
         {
-            self.0.count(&limit.info.name, key);
+            self.count(&limit.info.name, key);
         }
     }
 }
@@ -162,6 +222,6 @@ impl Observer for Offenders {
 #[cfg(all(test, feature = "dashboard"))]
 impl Offenders {
     pub(in crate::observe) fn hold_lock(&self) -> impl Sized + use<'_> {
-        crate::lock::lock(&self.0.recent)
+        lock(&self.0.recent)
     }
 }

@@ -1,5 +1,6 @@
+use std::cell::OnceCell;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::time::Duration;
 
@@ -7,9 +8,11 @@ use heavykeeper::CuckooTopK;
 use throttle_core::PolicyName;
 use tokio::time::Instant;
 
+use super::offender::Offender;
+
 /// A key of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Refused {
+pub(super) struct LimitKey {
     pub(super) limit: PolicyName,
     /// The key's; `None` for the key that requests without one share.
     pub(super) digest: Option<u64>,
@@ -22,8 +25,8 @@ const LISTED: usize = 128;
 const BUCKETS: usize = 1024;
 const CELLS: usize = 4;
 
-/// A newcomer to a bucket takes the place of another one that was counted n times with the
-/// probability of this to the power of n.
+/// A newcomer to a bucket displaces another one that was counted n times with the probability of
+/// this to the power of n.
 const DECAY: f64 = 0.9;
 
 const SECONDS: u64 = 60;
@@ -34,89 +37,63 @@ pub(super) struct Recent {
     started: Instant,
     running: Minute,
     before: Minute,
-    shows_text: bool,
 }
 
 impl Recent {
-    pub(super) fn new(now: Instant, shows_text: bool) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             started: now,
             running: Minute::new(),
             before: Minute::new(),
-            shows_text,
         }
     }
 
-    /// Counts a refusal of a key, and returns whether the text of the key is
-    /// [wanted](Self::set_text).
-    pub(super) fn add(&mut self, key: &Refused, now: Instant) -> bool {
+    /// Counts a refusal of a key, and returns whether the key is listed and its text is not
+    /// [set](Self::set_text).
+    pub(super) fn add(&mut self, key: &LimitKey, now: Instant) -> bool {
         self.turn(now);
-        let Minute { sketch, listed } = &mut self.running;
+        let Minute { sketch, texts } = &mut self.running;
         let (displaced, is_new) = sketch.add_with_evicted(key, 1);
         if let Some(displaced) = displaced {
-            listed.remove(&displaced);
+            texts.remove(&displaced);
         }
         if is_new {
-            listed.insert(
-                key.clone(),
-                if self.shows_text {
-                    Text::Wanted
-                } else {
-                    Text::Known(None)
-                },
-            );
+            texts.insert(key.clone(), OnceCell::new());
         }
-        self.shows_text && matches!(listed.get(key), Some(Text::Wanted))
+        texts.get(key).is_some_and(|text| text.get().is_none())
     }
 
-    /// Keeps the text of a key, if the key is still listed.
-    pub(super) fn set_text(&mut self, key: &Refused, text: Option<Box<str>>) {
-        if let Some(known) = self.running.listed.get_mut(key) {
-            *known = Text::Known(text);
+    /// Sets the text of a key that is still listed.
+    pub(super) fn set_text(&mut self, key: &LimitKey, text: Option<String>) {
+        if let Some(known) = self.running.texts.get(key) {
+            known.get_or_init(|| text);
         }
     }
 
-    /// Returns the keys with the highest counts, and their texts.
-    pub(super) fn list(&mut self, n: usize, now: Instant) -> Vec<(Refused, u64, Option<String>)> {
+    /// The keys with the highest counts, at most `n`.
+    pub(super) fn list(&mut self, n: usize, now: Instant) -> Vec<Offender> {
         self.turn(now);
         let minutes = [&self.running, &self.before];
-        let mut keys: Vec<Refused> = minutes
-            .iter()
-            .flat_map(|minute| minute.listed.keys())
-            .cloned()
-            .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let count = |key: &Refused| {
-            minutes
+        let keys = minutes.iter().flat_map(|minute| minute.texts.keys());
+        let keys: BTreeSet<&LimitKey> = keys.collect();
+        let offender = |key: &LimitKey| {
+            let counts = minutes.iter().map(|minute| minute.sketch.count(key));
+            let mut texts = minutes
                 .iter()
-                .map(|minute| minute.sketch.count(key))
-                .sum::<u64>()
+                .map(|minute| minute.texts.get(key)?.get()?.clone());
+            Offender {
+                policy: key.limit.clone(),
+                digest: key.digest,
+                refused: counts.sum(),
+                shown: texts.find_map(|text| text),
+            }
         };
-        let mut counted: Vec<(Refused, u64)> = keys
-            .into_iter()
-            .map(|key| {
-                let count = count(&key);
-                (key, count)
-            })
-            .collect();
-        counted.sort_by_key(|(_, count)| Reverse(*count));
-        counted.truncate(n.min(LISTED));
-        let text = |key: &Refused| {
-            minutes
-                .iter()
-                .find_map(|minute| minute.listed.get(key)?.shown().map(str::to_owned))
-        };
-        counted
-            .into_iter()
-            .map(|(key, count)| {
-                let text = text(&key);
-                (key, count, text)
-            })
-            .collect()
+        let mut offenders: Vec<Offender> = keys.into_iter().map(offender).collect();
+        offenders.sort_by_key(|offender| Reverse(offender.refused));
+        offenders.truncate(n.min(LISTED));
+        offenders
     }
 
-    /// Goes on to the present minute.
     fn turn(&mut self, now: Instant) {
         let minutes = now.saturating_duration_since(self.started).as_secs() / SECONDS;
         if minutes > 0 {
@@ -128,16 +105,9 @@ impl Recent {
 }
 
 struct Minute {
-    sketch: CuckooTopK<Refused>,
-    /// The keys that the sketch lists.
-    listed: HashMap<Refused, Text>,
-}
-
-/// The text of a key.
-enum Text {
-    /// The key's next refusal asks for it.
-    Wanted,
-    Known(Option<Box<str>>),
+    sketch: CuckooTopK<LimitKey>,
+    /// The keys that the sketch lists, each with the text of it, once it is known.
+    texts: HashMap<LimitKey, OnceCell<Option<String>>>,
 }
 
 impl Minute {
@@ -145,16 +115,7 @@ impl Minute {
         // The sketch needs no secret: of the digests that it hashes, nothing is known to a client.
         Self {
             sketch: CuckooTopK::new(LISTED, BUCKETS, CELLS, DECAY),
-            listed: HashMap::with_capacity(LISTED),
-        }
-    }
-}
-
-impl Text {
-    fn shown(&self) -> Option<&str> {
-        match self {
-            Self::Known(text) => text.as_deref(),
-            Self::Wanted => None,
+            texts: HashMap::with_capacity(LISTED),
         }
     }
 }
@@ -165,7 +126,7 @@ mod tests {
 
     impl Recent {
         pub(in crate::observe::offenders) fn keys_listed(&self) -> usize {
-            self.running.listed.len() + self.before.listed.len()
+            self.running.texts.len() + self.before.texts.len()
         }
     }
 }

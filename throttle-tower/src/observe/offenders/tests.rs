@@ -13,7 +13,6 @@ use tokio::time::{advance, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::Offenders;
-use super::tracker::Tracker;
 use crate::limit::{IntoLimitTree, Limit};
 use crate::{Constant, Header, InFlight, ThrottleLayer, all, limit};
 
@@ -99,22 +98,20 @@ impl Zipf {
 /// that are refused once. Returns how many of the true top 20 are listed among the first 20.
 fn found_of_top_20(seed: u64, refusals: u64, one_shots: u64) -> usize {
     let (zipf, mut random) = (Zipf::new(100_000), Random(seed));
-    let tracker = Tracker::new(Some(Box::new(|_, key| {
-        match key.expose_parts().next()? {
-            KeyPart::Number(number) => Some(number.to_string()),
-            _ => None,
-        }
-    })));
+    let offenders = Offenders::new().showing(|_, key| match key.expose_parts().next()? {
+        KeyPart::Number(number) => Some(number.to_string()),
+        _ => None,
+    });
     let mut exact = HashMap::new();
     for n in 0..refusals {
         let rank = zipf.draw(&mut random);
         *exact.entry(rank).or_insert(0_u64) += 1;
-        count(&tracker, rank, 1);
+        count(&offenders, rank, 1);
         for shot in 0..one_shots {
-            count(&tracker, 1_000_000 + n * one_shots + shot, 1);
+            count(&offenders, 1_000_000 + n * one_shots + shot, 1);
         }
     }
-    let listed = tracker.list(20);
+    let listed = offenders.list(20);
     assert_eq!(listed.len(), 20);
     assert!(listed.is_sorted_by(|one, next| one.refused >= next.refused));
     let mut all: Vec<u64> = exact.values().copied().collect();
@@ -371,26 +368,26 @@ async fn function_that_shows_a_key_may_read_the_list() {
 
 #[tokio::test(start_paused = true)]
 async fn list_and_its_texts_are_bounded() {
-    let tracker = Tracker::new(Some(Box::new(|_, _| Some("text".to_owned()))));
+    let offenders = Offenders::new().showing(|_, _| Some("text".to_owned()));
     for minute in 0..2 {
         advance(Duration::from_secs(60 * minute)).await;
         for n in 0..20_000_u64 {
             // Keys that are refused more and more displace the others.
-            count(&tracker, n + minute * 20_000, 1 + n / 2_000);
+            count(&offenders, n + minute * 20_000, 1 + n / 2_000);
         }
     }
-    assert_eq!(tracker.list(1_000).len(), 128);
-    assert!(tracker.recent.lock().unwrap().keys_listed() <= 2 * 128);
+    assert_eq!(offenders.list(1_000).len(), 128);
+    assert!(offenders.0.recent.lock().unwrap().keys_listed() <= 2 * 128);
 }
 
 /// Counts so many refusals of a key by one thread.
-fn count(tracker: &Tracker, key: u64, times: u64) {
+fn count(offenders: &Offenders, key: u64, times: u64) {
     let limit = PolicyName::new("per-key").unwrap();
-    (0..times).for_each(|_| tracker.count(&limit, &Key::from(key)));
+    (0..times).for_each(|_| offenders.count(&limit, &Key::from(key)));
 }
 
-fn refusals(tracker: &Tracker) -> Vec<u64> {
-    tracker
+fn refusals(offenders: &Offenders) -> Vec<u64> {
+    offenders
         .list(20)
         .iter()
         .map(|offender| offender.refused)
@@ -399,17 +396,17 @@ fn refusals(tracker: &Tracker) -> Vec<u64> {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_belong_to_their_minute_however_many_came_before() {
-    let tracker = Tracker::new(None);
+    let offenders = Offenders::new();
     for minute in 0..5 {
-        count(&tracker, 1, 10_000);
+        count(&offenders, 1, 10_000);
         sleep(Duration::from_secs(60)).await;
-        count(&tracker, 1, 7);
-        count(&tracker, 2, 3);
-        assert_eq!(refusals(&tracker), [10_007, 3], "{minute}");
+        count(&offenders, 1, 7);
+        count(&offenders, 2, 3);
+        assert_eq!(refusals(&offenders), [10_007, 3], "{minute}");
         sleep(Duration::from_secs(60)).await;
-        assert_eq!(refusals(&tracker), [7, 3], "{minute}");
+        assert_eq!(refusals(&offenders), [7, 3], "{minute}");
         sleep(Duration::from_secs(60)).await;
-        assert!(refusals(&tracker).is_empty(), "{minute}");
+        assert!(refusals(&offenders).is_empty(), "{minute}");
     }
 }
 
@@ -417,15 +414,15 @@ async fn refusals_belong_to_their_minute_however_many_came_before() {
 fn no_refusal_is_lost_or_counted_twice_while_the_list_is_read() {
     const EACH: u64 = 2_000;
     for round in 0..200 {
-        let (tracker, done) = (Tracker::new(None), AtomicUsize::new(0));
+        let (offenders, done) = (Offenders::new(), AtomicUsize::new(0));
         thread::scope(|scope| {
             for thread in 0..3 {
-                let (tracker, done) = (&tracker, &done);
+                let (offenders, done) = (&offenders, &done);
                 scope.spawn(move || {
                     // Two keys of all threads, and some of its own that want the same slots.
                     for n in 0..EACH {
                         count(
-                            tracker,
+                            offenders,
                             if n % 4 == 3 {
                                 100 * thread + n % 97
                             } else {
@@ -439,7 +436,7 @@ fn no_refusal_is_lost_or_counted_twice_while_the_list_is_read() {
             }
             let mut before = 0;
             while done.load(Ordering::Acquire) < 3 {
-                let now = tracker
+                let now = offenders
                     .list(128)
                     .iter()
                     .map(|key| key.refused)
@@ -449,12 +446,12 @@ fn no_refusal_is_lost_or_counted_twice_while_the_list_is_read() {
                 before = now;
             }
         });
-        let counted: u64 = tracker.list(128).iter().map(|key| key.refused).sum();
+        let counted: u64 = offenders.list(128).iter().map(|key| key.refused).sum();
         assert!(
-            counted + tracker.uncounted() <= 3 * EACH,
+            counted + offenders.uncounted() <= 3 * EACH,
             "{round}: {counted}"
         );
-        let listed: u64 = counted + tracker.uncounted();
+        let listed: u64 = counted + offenders.uncounted();
         // Of some 290 keys, the 128 that are listed have nearly all.
         assert!(listed >= 3 * EACH * 3 / 4, "{round}: {listed}");
     }
