@@ -16,7 +16,7 @@ pub(crate) struct DialectForm {
     pub(super) schemas: &'static [HeaderSchema],
     /// The list of policies, if the dialect has one. It is the same in each response to which these
     /// policies apply.
-    pub(super) policies: fn(&[PolicyStatus<'_>]) -> Option<HeaderValue>,
+    pub(crate) policies: fn(&[PolicyStatus<'_>]) -> Option<HeaderValue>,
     /// Writes the list of policies and what remains of them. Headers of the response that are
     /// stricter stay.
     pub(super) write: fn(&mut HeaderMap, &HeaderContent<'_>, Option<HeaderValue>),
@@ -25,10 +25,6 @@ pub(crate) struct DialectForm {
 }
 
 impl DialectForm {
-    pub(crate) fn policies(&self, policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
-        (self.policies)(policies)
-    }
-
     /// Writes the headers of a decision, once per response. Writing those of several decisions, as
     /// stacked layers do, only ever tightens what the response says.
     pub(crate) fn write(

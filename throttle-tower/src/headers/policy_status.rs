@@ -1,6 +1,6 @@
 use throttle_core::Policy;
 
-use super::quota::Quota;
+use super::quota::QuotaWindow;
 use super::value_text;
 use crate::json::quoted;
 
@@ -12,7 +12,7 @@ pub(crate) struct PolicyTerms {
     /// A public alias, because every client reads it. It is in quotes: names are printable ASCII,
     /// of which a String of RFC 9651 is written as one of JSON.
     pub(crate) name: Box<str>,
-    pub(crate) quota: Quota,
+    pub(crate) quota: QuotaWindow,
     /// The unit that is counted. `None` for requests, the default of the drafts.
     pub(crate) unit: Option<Box<str>>,
     /// The class of the requests to which this is announced.
@@ -30,7 +30,7 @@ impl PolicyTerms {
         Self {
             number,
             name: quoted(policy.name()).into(),
-            quota: Quota::of(policy.algorithm(), reserve),
+            quota: QuotaWindow::of(policy.algorithm(), reserve),
             unit: policy.unit().map(Into::into),
             class: class.map(Into::into),
         }

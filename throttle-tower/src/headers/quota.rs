@@ -9,7 +9,7 @@ use super::value_text::MAX_INTEGER;
 /// with a burst of 20 is 20 in 2 seconds, 100 in 100 ms are 1000 in a second. A rate that no window
 /// of reasonable length expresses exactly is announced up to 2 % lower, never higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Quota {
+pub(crate) struct QuotaWindow {
     /// At least the policy's capacity, unless that is above [`MAX_INTEGER`].
     pub(crate) q: u64,
     /// At least 1: drafts from -09 on forbid a window of no seconds.
@@ -24,7 +24,7 @@ const SLACK: u128 = 59;
 
 const MICROS_PER_SECOND: u128 = 1_000_000;
 
-impl Quota {
+impl QuotaWindow {
     /// Tries up to sixty windows, so it is called when a layer is built and not for each request.
     ///
     /// Of the units, `reserve` stay free for others. They are missing from each window, and only

@@ -3,22 +3,9 @@
 
 use smallvec::SmallVec;
 
-/// A value, of which only Integers are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BareItem {
-    Integer(i64),
-    Other,
-}
-
-impl BareItem {
-    /// The kind of number that all rate-limit headers hold.
-    pub(super) fn count(self) -> Option<u64> {
-        match self {
-            Self::Integer(n) => u64::try_from(n).ok(),
-            Self::Other => None,
-        }
-    }
-}
+/// A value that is a non-negative Integer, the kind of number that all rate-limit headers hold.
+/// `None` for any other.
+pub(super) type Count = Option<u64>;
 
 /// The input that is not read yet.
 pub(super) struct Scanner<'a>(&'a [u8]);
@@ -33,9 +20,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn next(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
+        self.0.split_off_first().copied()
     }
 
     fn eat(&mut self, byte: u8) -> Option<()> {
@@ -46,9 +31,8 @@ impl<'a> Scanner<'a> {
     /// The longest start of the input that consists of such bytes.
     fn take(&mut self, is_wanted: impl Fn(u8) -> bool) -> &'a [u8] {
         let end = self.0.iter().position(|byte| !is_wanted(*byte));
-        let (taken, rest) = self.0.split_at(end.unwrap_or(self.0.len()));
-        self.0 = rest;
-        taken
+        let end = end.unwrap_or(self.0.len());
+        self.0.split_off(..end).unwrap_or_default()
     }
 
     pub(super) fn skip_spaces(&mut self) {
@@ -82,7 +66,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    pub(super) fn parameters(&mut self, mut each: impl FnMut(&'a [u8], BareItem)) -> Option<()> {
+    pub(super) fn parameters(&mut self, mut each: impl FnMut(&'a [u8], Count)) -> Option<()> {
         while self.eat(b';').is_some() {
             self.skip_spaces();
             let key = self.key()?;
@@ -99,16 +83,19 @@ impl<'a> Scanner<'a> {
     }
 
     /// The value after a key. Without one, the value is true.
-    pub(super) fn assigned(&mut self) -> Option<BareItem> {
+    pub(super) fn assigned(&mut self) -> Option<Count> {
         match self.eat(b'=') {
             Some(()) => self.bare_item(),
-            None => Some(BareItem::Other),
+            None => Some(None),
         }
     }
 
-    pub(super) fn bare_item(&mut self) -> Option<BareItem> {
+    pub(super) fn bare_item(&mut self) -> Option<Count> {
         match self.0.first()? {
-            b'-' | b'0'..=b'9' => return self.number(),
+            b'-' | b'0'..=b'9' => {
+                let number = self.number()?;
+                return Some(number.and_then(|n| u64::try_from(n).ok()));
+            }
             b'"' => self.string()?,
             b'a'..=b'z' | b'A'..=b'Z' | b'*' => {
                 self.take(is_token_byte);
@@ -120,24 +107,24 @@ impl<'a> Scanner<'a> {
             }
             b'@' => {
                 self.eat(b'@')?;
-                matches!(self.number()?, BareItem::Integer(_)).then_some(())?;
+                self.number()??;
             }
             b'%' => self.display_string()?,
             _ => return None,
         }
-        Some(BareItem::Other)
+        Some(None)
     }
 
-    /// An Integer of at most 15 digits, or a Decimal of at most 12 and 3.
-    fn number(&mut self) -> Option<BareItem> {
+    /// An Integer of at most 15 digits, or a Decimal of at most 12 and 3, whose value is `None`.
+    fn number(&mut self) -> Option<Option<i64>> {
         let sign = if self.eat(b'-').is_some() { -1 } else { 1 };
         let digits = self.digits()?;
         if self.eat(b'.').is_some() {
             let is_short = digits.len() <= 12 && self.digits()?.len() <= 3;
-            return is_short.then_some(BareItem::Other);
+            return is_short.then_some(None);
         }
         let value: i64 = digits.parse().ok()?;
-        (digits.len() <= 15).then_some(BareItem::Integer(sign * value))
+        (digits.len() <= 15).then_some(Some(sign * value))
     }
 
     /// One digit or more.

@@ -1,10 +1,8 @@
 //! Asks the backend whether calls may leave now.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use smallvec::SmallVec;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, Decision, Status, Timestamp};
@@ -40,11 +38,8 @@ impl Schedule {
     ) -> Option<TurnAnswer> {
         let decision = match as_of.filter(|_| !self.backend.can_fail()) {
             Some(at) => {
-                let deciding = pin!(self.backend.decide_as_of(&self.prepared, calls, at));
-                match deciding.poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(decision) => decision.ok()?,
-                    Poll::Pending => return None,
-                }
+                let deciding = self.backend.decide_as_of(&self.prepared, calls, at);
+                deciding.now_or_never()?.ok()?
             }
             None => self.backend.decide_at_once(&self.prepared, calls)?,
         };
@@ -96,11 +91,8 @@ fn conclude(decision: &Decision, calls: &[Call], keeps_receipt: bool) -> TurnAns
             .first()
             .filter(|status| status.applies());
         let next = requests.map_or(Duration::ZERO, Status::reset_after);
-        let receipt = if keeps_receipt {
-            Receipt::of(decision, calls).map(Box::new)
-        } else {
-            None
-        };
+        let receipt = keeps_receipt.then(|| Receipt::of(decision, calls));
+        let receipt = receipt.flatten().map(Box::new);
         return TurnAnswer::Granted { next, receipt };
     }
     decision

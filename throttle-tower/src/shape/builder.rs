@@ -5,8 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use throttle_core::{
-    Backend, BoxBackend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, PolicyName,
-    PolicySet, Rate,
+    Backend, BoxBackend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, PolicySet, Rate,
 };
 
 use super::clock::TokioClock;
@@ -17,7 +16,7 @@ use super::queues::CallQueues;
 use super::schedule::Schedule;
 use super::shaper::Shaper;
 use super::stats::ShapeCounters;
-use super::units::UnitPaces;
+use super::units::{UnitPaces, check_length};
 use crate::limit::OnError;
 use crate::usage::Background;
 
@@ -314,15 +313,7 @@ impl ShaperBuilder {
             let value = "set without a backend";
             return Err(ConfigError::new("share_pauses", value, rule));
         };
-        let suffix = SharedPauses::TURNS;
-        let most = PolicyName::MAX_LEN - suffix.len();
-        if name.len() > most {
-            let rule = format!(
-                "with share_pauses it has at most {most} characters, because {suffix:?} is added; \
-                    shorten it"
-            );
-            return Err(ConfigError::new("name", format_args!("{name:?}"), rule));
-        }
+        check_length(name, SharedPauses::TURNS, "share_pauses")?;
         SharedPauses::new(backend.clone(), name, longest).map(|pauses| Some(Arc::new(pauses)))
     }
 

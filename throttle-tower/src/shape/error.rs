@@ -155,13 +155,13 @@ impl fmt::Display for QueueFull {
             let wait = ClockTime(self.retry_after.unwrap_or_default());
             return write!(f, "; the call may wait {allowed}; try again in {wait}");
         }
+        let allowed = self.allowed;
         let bound = match self.bound {
             Bound::MaxWait => "max_wait",
             Bound::Deadline => "its deadline",
             Bound::Class => "its class may",
             Bound::MaxWaiting => "",
         };
-        let allowed = self.allowed;
         let hopeless = match (self.bound, self.unit) {
             (Bound::MaxWaiting, _) => {
                 f.write_str("as many calls are waiting as max_waiting allows")?;

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::error::Pause;
 use super::pauses::{Pauses, Reply, Terms};
+use super::report::report_resets;
 use super::schedule::Schedule;
 use crate::headers::read_upstream;
 use crate::jitter;
@@ -55,7 +56,7 @@ impl ObeyUpstream {
             .as_ref()
             .is_some_and(|refusal_if| refusal_if(status, headers));
         let (refuses, wait) = read_upstream::refusal(status, headers, is_refused);
-        let stated = read_upstream::stated(headers, || read_upstream::clock(headers));
+        let stated = read_upstream::stated(headers);
         let reply = Reply {
             left,
             now,
@@ -85,7 +86,7 @@ impl ObeyUpstream {
         }
         let (pause, learned) = change.unwrap_or_default();
         if let Some(resets) = learned {
-            schedule.report_resets(resets);
+            report_resets(resets);
         }
         if let Some((wait, cause)) = pause {
             let until = now + self.lengthen(wait);
@@ -97,10 +98,7 @@ impl ObeyUpstream {
         if self.jitter == 0 {
             return pause;
         }
-        Duration::from_micros(jitter::lengthen(
-            micros(pause),
-            self.jitter,
-            jitter::random(),
-        ))
+        let longer = jitter::lengthen(micros(pause), self.jitter, jitter::random());
+        Duration::from_micros(longer)
     }
 }

@@ -215,11 +215,10 @@ impl Pauses {
         }
         (self.guess, self.balance) = (None, None);
         if is_fresh || self.probes.is_none() {
-            let (size, under_way, since) = (1, 0, now);
             self.probes = Some(Probes {
-                size,
-                under_way,
-                since,
+                size: 1,
+                under_way: 0,
+                since: now,
             });
         }
         self.remember(end);
@@ -238,7 +237,7 @@ impl Pauses {
         }
         if let Some(probes) = self.probes.as_mut().filter(|_| answers_probe) {
             probes.size += 1;
-            if u128::from(probes.size) > in_trip(self.trip, self.interval) {
+            if probes.size > in_trip(self.trip, self.interval) {
                 self.probes = None;
             }
         }
@@ -303,7 +302,6 @@ impl Pauses {
             self.counted_from.saturating_duration_since(left),
             self.interval,
         );
-        let uncounted = u64::try_from(uncounted).unwrap_or(u64::MAX);
         later.fold(uncounted, |sum, (_, requests)| {
             sum.saturating_add(*requests)
         })
@@ -411,11 +409,12 @@ impl Pauses {
 }
 
 /// How many intervals begin in a round trip.
-fn in_trip(trip: Duration, interval: Duration) -> u128 {
-    trip.as_nanos().div_ceil(interval.as_nanos().max(1))
+fn in_trip(trip: Duration, interval: Duration) -> u64 {
+    let intervals = trip.as_nanos().div_ceil(interval.as_nanos().max(1));
+    u64::try_from(intervals).unwrap_or(u64::MAX)
 }
 
 /// With no more left than this, calls under way could use it up.
 fn near_end(trip: Duration, interval: Duration) -> u64 {
-    u64::try_from(2 * in_trip(trip, interval)).unwrap_or(u64::MAX)
+    in_trip(trip, interval).saturating_mul(2)
 }

@@ -1,9 +1,7 @@
 //! The calls of one key that wait for their turns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -507,13 +505,10 @@ impl CallQueue {
     }
 
     /// Keeps the number of paused keys.
-    pub(super) fn count_pause(&mut self, paused: &AtomicUsize, now: Instant) {
-        let is_paused = self.pauses.paused(now).is_some();
-        match (mem::replace(&mut self.is_counted, is_paused), is_paused) {
-            (false, true) => paused.fetch_add(1, Ordering::AcqRel),
-            (true, false) => paused.fetch_sub(1, Ordering::AcqRel),
-            _ => return,
-        };
+    pub(super) fn count_pause(&mut self, paused: &mut usize, now: Instant) {
+        *paused -= usize::from(self.is_counted);
+        self.is_counted = self.pauses.paused(now).is_some();
+        *paused += usize::from(self.is_counted);
     }
 
     fn fail_late(&mut self, now: Instant) {

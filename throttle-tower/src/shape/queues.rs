@@ -17,14 +17,14 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct CallQueues {
     /// The number of keys, so that calls take no lock while there is none.
     count: AtomicUsize,
-    /// The number of those whose pauses were not over when they were last used or swept.
-    paused: AtomicUsize,
     state: Mutex<QueueMap>,
 }
 
 #[derive(Default)]
 struct QueueMap {
     by_key: HashMap<Key, CallQueue>,
+    /// The number of those whose pauses were not over when they were last used or swept.
+    paused: usize,
     /// The number of keys at which the next sweep removes idle ones, and the instant after which it
     /// does so anyhow.
     sweep_at: usize,
@@ -49,14 +49,17 @@ impl CallQueues {
             return None;
         }
         let now = Instant::now();
-        let mut state = self.lock();
-        state.sweep(&self.paused, now);
+        let mut locked = self.lock();
+        let state = &mut *locked;
+        if state.is_sweep_due(now) {
+            state.sweep(now);
+        }
         if begins && !state.by_key.contains_key(key) {
             state.by_key.insert(key.clone(), CallQueue::new(now));
         }
         let queue = state.by_key.get_mut(key)?;
         let result = by(queue, now);
-        queue.count_pause(&self.paused, now);
+        queue.count_pause(&mut state.paused, now);
         let aftermath = mem::take(&mut queue.aftermath);
         if queue.is_idle(now) {
             state.by_key.remove(key);
@@ -68,20 +71,17 @@ impl CallQueues {
     /// How many keys are paused, as of the last change of each.
     #[cfg(feature = "metrics")]
     pub(super) fn counted_as_paused(&self) -> usize {
-        self.paused.load(Ordering::Acquire)
+        self.lock().paused
     }
 
     /// How many keys are paused.
     pub(super) fn paused(&self, now: Instant) -> usize {
         if self.is_empty() {
-            0
-        } else {
-            self.lock()
-                .by_key
-                .values()
-                .filter(|queue| queue.pauses.paused(now).is_some())
-                .count()
+            return 0;
         }
+        let mut state = self.lock();
+        state.sweep(now);
+        state.paused
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueMap> {
@@ -90,18 +90,20 @@ impl CallQueues {
 }
 
 impl QueueMap {
-    /// Removes idle queues: those of keys without further calls would stay for ever. Not before
-    /// their number has doubled or a minute has passed, or each change would look through all of
-    /// them.
-    fn sweep(&mut self, paused: &AtomicUsize, now: Instant) {
-        if self.by_key.len() >= self.sweep_at || self.sweep_after.is_none_or(|after| now > after) {
-            self.by_key.retain(|_, queue| {
-                queue.count_pause(paused, now);
-                !queue.is_idle(now)
-            });
-            self.sweep_at = (2 * self.by_key.len()).max(64);
-            self.sweep_after = Some(now + SWEEP_EVERY);
-        }
+    /// Whether the number of queues has doubled or a minute has passed, so that not each change
+    /// looks through all of them.
+    fn is_sweep_due(&self, now: Instant) -> bool {
+        self.by_key.len() >= self.sweep_at || self.sweep_after.is_none_or(|after| now > after)
+    }
+
+    /// Removes idle queues: those of keys without further calls would stay for ever.
+    fn sweep(&mut self, now: Instant) {
+        self.by_key.retain(|_, queue| {
+            queue.count_pause(&mut self.paused, now);
+            !queue.is_idle(now)
+        });
+        self.sweep_at = (2 * self.by_key.len()).max(64);
+        self.sweep_after = Some(now + SWEEP_EVERY);
     }
 }
 

@@ -9,14 +9,13 @@ use super::pauses::Resets;
 use super::schedule::Schedule;
 
 // No event contains a key.
-#[cfg(feature = "tracing")]
 impl Schedule {
     /// A pause of a key begins.
-    pub(super) fn report_pause(&self, pause: Pause, now: Instant) {
-        let second = crate::time::wall_micros() / 1_000_000;
-        if let Some(left_out) = self.events.take(second) {
-            let wait = pause.until.saturating_duration_since(now);
-            let (by, status) = match pause.cause {
+    pub(super) fn report_pause(&self, _pause: Pause, _now: Instant) {
+        #[cfg(feature = "tracing")]
+        if let Some(left_out) = self.events.take(crate::time::wall_micros() / 1_000_000) {
+            let wait = _pause.until.saturating_duration_since(_now);
+            let (by, status) = match _pause.cause {
                 PauseCause::Refusal(status) => ("refused", Some(status.as_u16())),
                 PauseCause::NothingLeft => ("nothing_left", None),
                 PauseCause::Program => ("program", None),
@@ -25,18 +24,12 @@ impl Schedule {
             tracing::info!(target: "throttle", status, ?wait, by, left_out, "calls paused");
         }
     }
-
-    /// The resets of a key turn out to be of a kind.
-    pub(super) fn report_resets(&self, resets: Resets) {
-        tracing::debug!(target: "throttle", ?resets, "resets understood");
-    }
 }
 
-#[cfg(not(feature = "tracing"))]
-impl Schedule {
-    pub(super) fn report_pause(&self, _: Pause, _: Instant) {}
-
-    pub(super) fn report_resets(&self, _: Resets) {}
+/// The resets of a key turn out to be of a kind.
+pub(super) fn report_resets(_resets: Resets) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: "throttle", resets = ?_resets, "resets understood");
 }
 
 #[cfg(all(test, feature = "tracing"))]

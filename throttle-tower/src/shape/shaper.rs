@@ -148,21 +148,15 @@ impl Shaper {
     }
 
     async fn reset_paces(&self, key: &Key) -> Result<(), BackendError> {
-        let Schedule {
-            backend,
-            prepared,
-            share,
-            paces,
-            ..
-        } = &*self.schedule;
-        let paces = 0..=paces.names().count();
-        if let Some(share) = share {
+        let schedule = &self.schedule;
+        let paces = 0..=schedule.paces.names().count();
+        if let Some(share) = &schedule.share {
             paces.clone().for_each(|pace| share.reset(pace, key));
         }
         for pace in paces {
-            backend
-                .run(prepared, pace, KeyStep::Reset(key.clone()))
-                .await?;
+            let reset = KeyStep::Reset(key.clone());
+            let reset = schedule.backend.run(&schedule.prepared, pace, reset);
+            reset.await?;
         }
         Ok(())
     }

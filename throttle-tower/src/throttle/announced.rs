@@ -272,7 +272,7 @@ impl Announced {
     /// The list of the policies that apply, in the dialect of the layer.
     #[inline(always)]
     pub(super) fn list(&self, applying: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
-        let write = || self.options.dialect.form().policies(applying);
+        let write = || (self.options.dialect.form().policies)(applying);
         // What a request announces with parameters of its own is no other request's.
         match self.own.is_empty() {
             true => self.lists.get(applying, write),

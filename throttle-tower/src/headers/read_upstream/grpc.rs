@@ -33,7 +33,7 @@ pub(super) fn wait(headers: &HeaderMap) -> Option<Duration> {
 /// The delay of the first `RetryInfo` among a status' details.
 fn retry_delay(status: &[u8]) -> Option<Duration> {
     const INFOS: u64 = 3;
-    let infos = ProtobufFields(status).filter(|field| field.number == INFOS);
+    let infos = fields(status).filter(|field| field.number == INFOS);
     let delay = infos
         .filter(|any| field(any.bytes, 1).is_some_and(|name| is_retry_info(name.bytes)))
         .find_map(|any| field(field(any.bytes, 2)?.bytes, 1))?;
@@ -41,10 +41,8 @@ fn retry_delay(status: &[u8]) -> Option<Duration> {
     // A negative number is one with its highest bit set.
     let seconds = i64::try_from(whole(1)).ok()?;
     let nanos = u32::try_from(whole(2)).ok()?;
-    Some(
-        Duration::from_secs(seconds.unsigned_abs())
-            .saturating_add(Duration::from_nanos(nanos.into())),
-    )
+    let whole_seconds = Duration::from_secs(seconds.unsigned_abs());
+    Some(whole_seconds.saturating_add(Duration::from_nanos(nanos.into())))
 }
 
 fn is_retry_info(name: &[u8]) -> bool {
@@ -52,7 +50,7 @@ fn is_retry_info(name: &[u8]) -> bool {
 }
 
 fn field(message: &[u8], number: u64) -> Option<ProtobufField<'_>> {
-    ProtobufFields(message).find(|field| field.number == number)
+    fields(message).find(|field| field.number == number)
 }
 
 /// One field of a protobuf message: a number, or bytes. Other kinds are passed over.
@@ -63,47 +61,37 @@ struct ProtobufField<'a> {
 }
 
 /// The fields of a message, until the first that cannot be read.
-struct ProtobufFields<'a>(&'a [u8]);
-
-impl<'a> Iterator for ProtobufFields<'a> {
-    type Item = ProtobufField<'a>;
-
-    fn next(&mut self) -> Option<ProtobufField<'a>> {
-        let tag = self.varint()?;
-        let (value, bytes) = match tag & 7 {
-            0 => (self.varint()?, &[][..]),
-            1 => (0, self.take(8)?),
-            2 => {
-                let length = self.varint()?;
-                (0, self.take(usize::try_from(length).ok()?)?)
+fn fields(mut message: &[u8]) -> impl Iterator<Item = ProtobufField<'_>> {
+    std::iter::from_fn(move || {
+        let tag = varint(&mut message)?;
+        let mut value = 0;
+        let length = match tag & 7 {
+            0 => {
+                value = varint(&mut message)?;
+                0
             }
-            5 => (0, self.take(4)?),
+            1 => 8,
+            2 => varint(&mut message)?,
+            5 => 4,
             _ => return None,
         };
+        let bytes = message.split_off(..usize::try_from(length).ok()?)?;
         Some(ProtobufField {
             number: tag >> 3,
             value,
             bytes,
         })
-    }
+    })
 }
 
-impl<'a> ProtobufFields<'a> {
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = *self.take(1)?.first()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
+fn varint(message: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = message.split_off_first()?;
+        value |= u64::from(byte & 0x7f) << shift;
+        if *byte < 0x80 {
+            return Some(value);
         }
-        None
     }
-
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
+    None
 }

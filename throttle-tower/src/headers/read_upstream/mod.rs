@@ -14,5 +14,5 @@ pub(super) mod time_text;
 
 pub(crate) use self::allowance::Allowance;
 pub(crate) use self::refusal::refusal;
-pub(crate) use self::stated::{clock, stated};
+pub(crate) use self::stated::stated;
 pub(crate) use self::time_text::{go_duration, millis};

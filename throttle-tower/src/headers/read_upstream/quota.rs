@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::allowance::Allowance;
+use super::allowance::UpstreamLimits;
 use super::spellings::{Refill, Reset, Spelling};
 use super::time_text::{self, longest};
 use crate::headers::structured;
@@ -18,12 +18,6 @@ pub(super) struct UpstreamQuota {
     limit: Option<u64>,
     /// Its period in seconds, where the same header states that.
     period: Option<u64>,
-}
-
-/// The effect of a quota on later calls.
-pub(super) enum Statement {
-    Left(Allowance),
-    UsedUpFor(Duration),
 }
 
 impl UpstreamQuota {
@@ -44,7 +38,7 @@ impl UpstreamQuota {
         let mut period = None;
         let number = structured::single_number(text, |key, value| {
             if key == b"w" {
-                period = value.count();
+                period = value;
             }
         })?;
         Some(Self {
@@ -59,57 +53,42 @@ impl UpstreamQuota {
         self.remaining == 0
     }
 
-    /// `None` if it is not known when the quota is reset, or if what is left has no effect: units
-    /// of which a call takes many cannot be compared with a pace of calls, and of a period that may
-    /// end at any time nothing needs to last.
-    pub(super) fn statement(
-        &self,
-        headers: &HeaderMap,
-        now_unix_us: &impl Fn() -> u64,
-    ) -> Option<Statement> {
-        let resets = self.spelling.resets.iter();
-        let mut ends = resets.clone();
-        let until_reset = ends.find_map(|reset| self.until_end(reset, headers, now_unix_us));
-        if let (Refill::AtReset, Some(within)) = (&self.spelling.refill, until_reset) {
-            let remaining = self.remaining;
-            return Some(Statement::Left(Allowance { remaining, within }));
-        }
-        if !self.is_used_up() {
-            return None;
-        }
-        let mut periods = resets.filter_map(|reset| self.period(reset, headers));
-        let whole_in = until_reset.or_else(|| periods.next())?;
-        let limit = match self.spelling.refill {
-            Refill::AtReset | Refill::Unknown => None,
-            Refill::Steady(limit) => headers.get(limit).and_then(|limit| count(limit.as_bytes())),
-            Refill::SteadyUsed => self.limit,
+    /// Adds the effect of the quota on later calls. It has none if it is not known when the quota
+    /// is reset, or if what is left has no effect: units of which a call takes many cannot be
+    /// compared with a pace of calls, and of a period that may end at any time nothing needs to
+    /// last.
+    pub(super) fn add_to(&self, limits: &mut UpstreamLimits, headers: &HeaderMap) {
+        let mut resets = self.spelling.resets.iter();
+        let Some((whole_in, is_end)) = resets.find_map(|reset| self.whole_in(reset, headers))
+        else {
+            return;
         };
-        Some(Statement::UsedUpFor(part(whole_in, limit)))
-    }
-
-    fn until_end(
-        &self,
-        reset: &Reset,
-        headers: &HeaderMap,
-        now_unix_us: &impl Fn() -> u64,
-    ) -> Option<Duration> {
-        match reset {
-            Reset::End(name) => longest(headers, name, |text| {
-                time_text::until_reset(text, now_unix_us)
-            }),
-            Reset::EndMillis(name) => longest(headers, name, time_text::millis),
-            _ => None,
+        if is_end && matches!(self.spelling.refill, Refill::AtReset) {
+            limits.add(self.remaining, whole_in);
+        } else if self.is_used_up() {
+            let limit = match self.spelling.refill {
+                Refill::Steady(limit) => {
+                    headers.get(limit).and_then(|limit| count(limit.as_bytes()))
+                }
+                Refill::AtReset | Refill::Unknown | Refill::SteadyUsed => self.limit,
+            };
+            limits.add_used_up(part(whole_in, limit));
         }
     }
 
-    fn period(&self, reset: &Reset, headers: &HeaderMap) -> Option<Duration> {
-        match reset {
-            Reset::Period(name) => longest(headers, name, time_text::seconds),
-            Reset::PeriodMillis(name) => longest(headers, name, time_text::millis),
-            Reset::PeriodOf(period) => Some(*period),
-            Reset::PeriodParameter => self.period.map(Duration::from_secs),
-            Reset::End(_) | Reset::EndMillis(_) => None,
-        }
+    /// The time until the quota is whole again, and whether that is its end. A period may have just
+    /// begun.
+    fn whole_in(&self, reset: &Reset, headers: &HeaderMap) -> Option<(Duration, bool)> {
+        let until_reset = |text: &[u8]| time_text::until_reset(text, headers);
+        let (time, is_end) = match reset {
+            Reset::End(name) => (longest(headers, name, until_reset), true),
+            Reset::EndMillis(name) => (longest(headers, name, time_text::millis), true),
+            Reset::Period(name) => (longest(headers, name, time_text::seconds), false),
+            Reset::PeriodMillis(name) => (longest(headers, name, time_text::millis), false),
+            Reset::PeriodOf(period) => (Some(*period), false),
+            Reset::PeriodParameter => (self.period.map(Duration::from_secs), false),
+        };
+        Some((time?, is_end))
     }
 }
 

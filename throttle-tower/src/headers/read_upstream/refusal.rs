@@ -4,7 +4,6 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
 use super::quota::UpstreamQuota;
-use super::stated::clock;
 use super::time_text::longest;
 use super::{grpc, time_text};
 
@@ -32,11 +31,7 @@ pub(crate) fn refusal(
             other => other.as_u16() == OVERLOADED,
         };
     let may_refuse = refuses || status.is_client_error() || status.is_server_error();
-    let wait = if may_refuse {
-        wait(headers, || clock(headers))
-    } else {
-        None
-    };
+    let wait = if may_refuse { wait(headers) } else { None };
     (refuses || wait.is_some(), wait)
 }
 
@@ -50,8 +45,8 @@ const IN_MILLIS: [&str; 3] = ["retry-after-ms", "x-ms-retry-after-ms", "x-amz-re
 
 /// How long a refusal asks to wait, by the longest of its statements; `None` if it states none,
 /// or 0.
-pub(super) fn wait(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Option<Duration> {
-    let seconds = |text: &[u8]| time_text::retry_after(text, &now_unix_us);
+pub(super) fn wait(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = |text: &[u8]| time_text::retry_after(text, headers);
     let in_seconds = std::iter::once(RETRY_AFTER.as_str()).chain(IN_SECONDS);
     let seconds = in_seconds
         .filter_map(|name| longest(headers, name, seconds))

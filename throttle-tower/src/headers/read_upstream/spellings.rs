@@ -11,7 +11,7 @@ use self::Reset::{End, EndMillis, Period, PeriodMillis, PeriodOf, PeriodParamete
 /// is whole again.
 pub(super) struct Spelling {
     pub(super) remaining: &'static str,
-    /// When the quota is whole again: the first that can be read counts.
+    /// When the quota is whole again: the first that can be read counts. Ends stand before periods.
     pub(super) resets: &'static [Reset],
     pub(super) refill: Refill,
 }

@@ -3,100 +3,52 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::{AGE, DATE};
 
-use super::allowance::Allowance;
-use super::quota::{Statement, UpstreamQuota};
-use super::time_text::http_date;
+use super::allowance::UpstreamLimits;
+use super::quota::UpstreamQuota;
 use crate::headers::{names, structured};
-use crate::time::wall_micros;
 
-/// The clock that instants in a response are compared with, in µs since 1970: the response's own
-/// date, unless it comes from a cache. `Date` has whole seconds, so a wait is never too short.
-pub(crate) fn clock(headers: &HeaderMap) -> u64 {
-    let date = headers.get(DATE).filter(|_| !headers.contains_key(AGE));
-    date.and_then(|date| http_date(date.as_bytes()))
-        .unwrap_or_else(wall_micros)
-}
-
-/// The strictest statements in the headers of a response.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UpstreamLimits {
-    /// How much may still be used until a reset.
-    pub(crate) allowance: Option<Allowance>,
-    /// How long a call has to wait for a quota that is used up, where the headers state when all of
-    /// it is back, or not even that. So a wait that the response states itself is better known.
-    pub(crate) used_up: Option<Duration>,
-}
-
-/// The strictest statements of all headers. The clock is read only if a header needs it.
-pub(crate) fn stated(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> UpstreamLimits {
+/// The strictest statements of all headers.
+pub(crate) fn stated(headers: &HeaderMap) -> UpstreamLimits {
     let mut limits = UpstreamLimits::default();
+    let mut add_counts = |counts: [Option<u64>; 2]| {
+        if let [Some(remaining), Some(seconds)] = counts {
+            limits.add(remaining, Duration::from_secs(seconds));
+        }
+    };
     for line in headers.get_all(&names::RATELIMIT) {
         let members = structured::list_counts(line.as_bytes(), [b"r", b"t"]);
-        for counts in members.into_iter().flatten() {
-            limits.add_counts(counts);
-        }
+        members.into_iter().flatten().for_each(&mut add_counts);
     }
     // Drafts 07 and earlier write what is left and the reset into one header.
     let keys = [&b"remaining"[..], b"reset"];
     let counts = structured::dictionary_counts(headers, &names::RATELIMIT, keys);
-    limits.add_counts(counts.unwrap_or_default());
+    counts.into_iter().for_each(add_counts);
     for (name, value) in headers {
-        let quota = UpstreamQuota::read(name, value);
-        match quota.and_then(|quota| quota.statement(headers, &now_unix_us)) {
-            Some(Statement::Left(allowance)) => limits.add(allowance),
-            Some(Statement::UsedUpFor(wait)) if !wait.is_zero() => {
-                limits.used_up = limits.used_up.max(Some(wait));
-            }
-            _ => {}
+        if let Some(quota) = UpstreamQuota::read(name, value) {
+            quota.add_to(&mut limits, headers);
         }
     }
     limits
-}
-
-impl UpstreamLimits {
-    /// So many units for so many seconds.
-    fn add_counts(&mut self, counts: [Option<u64>; 2]) {
-        if let [Some(remaining), Some(seconds)] = counts {
-            self.add(Allowance {
-                remaining,
-                within: Duration::from_secs(seconds),
-            });
-        }
-    }
-
-    fn add(&mut self, allowance: Allowance) {
-        // Nothing left for no time says nothing.
-        let says_nothing = allowance.remaining == 0 && allowance.within.is_zero();
-        if !says_nothing
-            && self
-                .allowance
-                .is_none_or(|strictest| allowance.is_stricter(&strictest))
-        {
-            self.allowance = Some(allowance);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use http::{HeaderMap, HeaderName};
 
-    use super::{Allowance, stated};
-
-    /// 2026-11-21T12:00:00Z.
-    const NOW: u64 = 1_795_262_400_000_000;
+    use super::super::allowance::Allowance;
+    use super::stated;
 
     fn headers(lines: &[(&str, &str)]) -> HeaderMap {
         let line = |(name, value): &(&str, &str)| {
             (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())
         };
-        lines.iter().map(line).collect()
+        let date = ("date", "Sat, 21 Nov 2026 12:00:00 GMT");
+        lines.iter().chain([&date]).map(line).collect()
     }
 
     fn read(lines: &[(&str, &str)]) -> Option<(u64, u64)> {
-        let read = stated(&headers(lines), || NOW).allowance;
+        let read = stated(&headers(lines)).allowance;
         read.map(|Allowance { remaining, within }| (remaining, within.as_millis() as u64))
     }
 

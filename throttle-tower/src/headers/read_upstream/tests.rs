@@ -10,12 +10,13 @@ use super::refusal::wait;
 use super::{Allowance, refusal, stated};
 use crate::grpc::BASE64;
 
-/// 2026-11-21T12:00:00Z.
-const NOW: u64 = 1_795_262_400_000_000;
+/// The clock of each response that has no other date.
+const NOW: (&str, &str) = ("date", "Sat, 21 Nov 2026 12:00:00 GMT");
 
 fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-    lines
+    [NOW]
         .iter()
+        .chain(lines)
         .map(|(name, value)| {
             (
                 HeaderName::from_static(name),
@@ -32,7 +33,7 @@ fn read(
     lines: &[(&'static str, &'static str)],
 ) -> (bool, Option<u128>, Option<(u64, u128)>) {
     let (status, headers) = (StatusCode::from_u16(status).unwrap(), headers(lines));
-    let stated = stated(&headers, || NOW);
+    let stated = stated(&headers);
     let used_up = stated.used_up.map(|within| Allowance {
         remaining: 0,
         within,
@@ -40,7 +41,7 @@ fn read(
     let allowance = stated.allowance.or(used_up);
     (
         refusal(status, &headers, false).0,
-        wait(&headers, || NOW).map(|wait| wait.as_millis()),
+        wait(&headers).map(|wait| wait.as_millis()),
         allowance.map(|Allowance { remaining, within }| (remaining, within.as_millis())),
     )
 }
@@ -208,13 +209,14 @@ fn upstream_anthropic() {
     for unit in ["tokens", "input-tokens", "output-tokens"] {
         let names = ["remaining", "reset"].map(|part| format!("anthropic-ratelimit-{unit}-{part}"));
         let values = ["0", "2026-11-21T12:00:07.5Z"].map(HeaderValue::from_static);
-        let headers: HeaderMap = names
+        let mut headers: HeaderMap = names
             .iter()
             .map(|name| name.parse().unwrap())
             .zip(values)
             .collect();
+        headers.insert(NOW.0, HeaderValue::from_static(NOW.1));
         assert_eq!(
-            stated(&headers, || NOW).used_up,
+            stated(&headers).used_up,
             Some(Duration::from_millis(7_500)),
             "{unit}"
         );
@@ -476,10 +478,7 @@ fn upstream_grpc() {
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
             .collect();
-        (
-            refusal(StatusCode::OK, &headers, false).0,
-            wait(&headers, || NOW),
-        )
+        (refusal(StatusCode::OK, &headers, false).0, wait(&headers))
     };
     let ms = Duration::from_millis;
     assert_eq!(read(&[("grpc-status", "0")]), (false, None));
@@ -537,7 +536,7 @@ fn upstream_grpc_fields_of_each_width_are_passed_over() {
     let details = HeaderValue::from_str(&status).unwrap();
     let headers =
         HeaderMap::from_iter([(HeaderName::from_static("grpc-status-details-bin"), details)]);
-    assert_eq!(wait(&headers, || NOW), Some(Duration::from_secs(7)));
+    assert_eq!(wait(&headers), Some(Duration::from_secs(7)));
 }
 
 proptest! {
@@ -555,15 +554,15 @@ proptest! {
         let mut headers = HeaderMap::new();
         lines.for_each(|(name, value)| _ = headers.append(name, value));
         let _ = refusal(StatusCode::from_u16(status).unwrap(), &headers, false);
-        let all = wait(&headers, || NOW).map(|wait| wait.saturating_add(Duration::from_secs(1)));
+        let all = wait(&headers).map(|wait| wait.saturating_add(Duration::from_secs(1)));
         for (name, value) in &headers {
             let alone = HeaderMap::from_iter([(name.clone(), value.clone())]);
             // Of several pushbacks the first counts.
             if name.as_str().contains("retry-after") {
-                prop_assert!(wait(&alone, || NOW) <= all, "{name}: {value:?}");
+                prop_assert!(wait(&alone) <= all, "{name}: {value:?}");
             }
         }
-        let _ = stated(&headers, || NOW);
+        let _ = stated(&headers);
     }
 }
 

@@ -3,9 +3,10 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::HeaderMap;
+use http::header::{AGE, DATE};
 
 use crate::headers::structured;
-use crate::time::micros;
+use crate::time::{micros, wall_micros};
 
 /// Numbers from here on are instants in seconds since 1970, those below are seconds from now: some
 /// thirty years.
@@ -29,7 +30,7 @@ pub(super) fn longest(
 /// A number, with or without a fraction, is seconds from now, or an instant in seconds or
 /// milliseconds since 1970. No standard says which, so a number that is too large for a wait is an
 /// instant.
-pub(super) fn until_reset(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option<Duration> {
+pub(super) fn until_reset(text: &[u8], headers: &HeaderMap) -> Option<Duration> {
     let at_us = match structured::single_number(text, |_, _| {}) {
         Some(number) => match seconds(number)? {
             wait if wait.as_secs() < FIRST_INSTANT => return Some(wait),
@@ -41,13 +42,21 @@ pub(super) fn until_reset(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option
             None => rfc3339(text).or_else(|| http_date(text))?,
         },
     };
-    Some(Duration::from_micros(at_us.saturating_sub(now_unix_us())))
+    Some(Duration::from_micros(at_us.saturating_sub(clock(headers))))
+}
+
+/// The clock that instants in a response are compared with, in µs since 1970: the response's own
+/// date, unless it comes from a cache. `Date` has whole seconds, so a wait is never too short.
+fn clock(headers: &HeaderMap) -> u64 {
+    let date = headers.get(DATE).filter(|_| !headers.contains_key(AGE));
+    date.and_then(|date| http_date(date.as_bytes()))
+        .unwrap_or_else(wall_micros)
 }
 
 /// How long a refusal asks to wait, in each form of [`until_reset`]. A billion seconds is also the
 /// longest wait that servers state, so an instant that has passed is none.
-pub(super) fn retry_after(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option<Duration> {
-    let wait = until_reset(text, now_unix_us)?;
+pub(super) fn retry_after(text: &[u8], headers: &HeaderMap) -> Option<Duration> {
+    let wait = until_reset(text, headers)?;
     Some(if wait.is_zero() {
         seconds(text).unwrap_or(wait)
     } else {
@@ -110,34 +119,23 @@ fn rfc3339(text: &[u8]) -> Option<u64> {
     let (time, offset) = time.split_at(time.find(['Z', 'z', '+', '-'])?);
     let (time, fraction) = time.split_at(time.find('.').unwrap_or(time.len()));
     let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
-    let [hour, minute, second] = match numbers(time, ':', [2, 2, 2]) {
-        Some(numbers) => numbers,
-        None => {
-            let [hour, minute] = numbers(time, ':', [2, 2])?;
-            [hour, minute, 0]
-        }
-    };
+    let without_seconds = || numbers(time, ':', [2, 2]).map(|[hour, minute]| [hour, minute, 0]);
+    let [hour, minute, second] = numbers(time, ':', [2, 2, 2]).or_else(without_seconds)?;
     // A leap second is the sixtieth.
-    if !((1..=12).contains(&month)
-        && (1..=31).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second <= 60)
-    {
+    let is_time = hour < 24 && minute < 60 && second <= 60;
+    if !(is_time && (1..=12).contains(&month) && (1..=31).contains(&day)) {
         return None;
     }
     let fraction = match fraction {
         "" => Duration::ZERO,
         _ => seconds(fraction.as_bytes())?,
     };
-    let east = match offset {
-        "Z" | "z" => 0,
-        _ => {
-            let [hours, minutes] = numbers(&offset[1..], ':', [2, 2])?;
-            let sign = if offset.starts_with('-') { -1 } else { 1 };
-            sign * (hours * 60 + minutes)
-        }
+    let [hours, minutes] = match offset {
+        "Z" | "z" => [0, 0],
+        _ => numbers(&offset[1..], ':', [2, 2])?,
     };
+    let sign = if offset.starts_with('-') { -1 } else { 1 };
+    let east = sign * (hours * 60 + minutes);
     let since_1970 =
         (days_since_1970(year, month, day) * 24 + hour) * 3_600 + (minute - east) * 60 + second;
     let at_us = u64::try_from(since_1970)

@@ -14,7 +14,7 @@ fn beside(dialect: Dialect, admitted: bool) -> Vec<(String, String)> {
     let mut headers = with([("retry-after", "Fri, 20 Nov 2026 09:33:01 GMT")]);
     write(
         &mut headers,
-        &(dialect, dialect.form().policies(&lines)),
+        &(dialect, (dialect.form().policies)(&lines)),
         &report,
     );
     fields(&headers)

@@ -29,7 +29,7 @@ fn unit_other_than_requests_is_named() {
         unit: Some("content-bytes".into()),
         ..terms("uploads", 65_535, 10)
     };
-    let field = Dialect::Draft11.form().policies(&[open(uploads, 1, 1)]);
+    let field = (Dialect::Draft11.form().policies)(&[open(uploads, 1, 1)]);
     assert_eq!(
         field.unwrap(),
         r#""uploads";q=65535;qu="content-bytes";w=10"#
@@ -74,7 +74,7 @@ proptest! {
     ) {
         let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let retry_after = wait_us.map(RetryAfter::from_micros);
-        let policies = (Dialect::Draft11, Dialect::Draft11.form().policies(&lines));
+        let policies = (Dialect::Draft11, (Dialect::Draft11.form().policies)(&lines));
         let mut headers = HeaderMap::new();
         let decision = HeaderContent { policies: &lines, admitted, retry_after, now_unix_us: NOW_US };
         write(&mut headers, &policies, &decision);

@@ -18,7 +18,7 @@ use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 use super::dialect::{Dialect, ResetFormat};
 use super::header_content::HeaderContent;
 use super::policy_status::{PolicyStatus, PolicyTerms};
-use super::quota::Quota;
+use super::quota::QuotaWindow;
 use super::retry_after::RetryAfter;
 use super::value_text::MAX_INTEGER;
 use crate::json::quoted;
@@ -30,7 +30,7 @@ fn terms(name: &str, q: u64, w: u64) -> PolicyTerms {
     PolicyTerms {
         number: 0,
         name: quoted(name).into(),
-        quota: Quota { q, w, most: q },
+        quota: QuotaWindow { q, w, most: q },
         unit: None,
         class: None,
     }
@@ -73,7 +73,11 @@ fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[PolicyStatus<'_>])
         retry_after: longest_wait(lines),
         now_unix_us: NOW_US,
     };
-    write(headers, &(dialect, dialect.form().policies(lines)), &report);
+    write(
+        headers,
+        &(dialect, (dialect.form().policies)(lines)),
+        &report,
+    );
 }
 
 /// Writes a decision in a dialect, with a list of policies.

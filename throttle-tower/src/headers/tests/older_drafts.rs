@@ -80,7 +80,7 @@ fn refusal_by_none_of_the_policies_carries_no_quota() {
     for dialect in Dialect::ALL.iter().copied().filter(one_policy) {
         let mut headers = HeaderMap::new();
         let lines = two_policies();
-        let policies = (dialect, dialect.form().policies(&lines));
+        let policies = (dialect, (dialect.form().policies)(&lines));
         let retry_after = Some(RetryAfter::from_micros(5_000_000));
         let report = HeaderContent {
             policies: &lines,
@@ -176,7 +176,7 @@ fn refusal_that_no_wait_helps_is_the_one_described() {
 fn reset_of_an_admitted_response_is_not_the_wait() {
     let mut headers = HeaderMap::new();
     let lines = [open(terms("a", 10, 60), 3, 20_000_000)];
-    let policies = (Dialect::Draft03, Dialect::Draft03.form().policies(&lines));
+    let policies = (Dialect::Draft03, (Dialect::Draft03.form().policies)(&lines));
     let retry_after = Some(RetryAfter::from_micros(5_000_000));
     write(
         &mut headers,
@@ -263,7 +263,7 @@ proptest! {
         let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let binding = lines.iter().map(|line| line.r()).min().unwrap();
         for &dialect in Dialect::ALL {
-            let policies = (dialect, dialect.form().policies(&lines));
+            let policies = (dialect, (dialect.form().policies)(&lines));
             let retry_after = longest_wait(&lines);
             let report = HeaderContent { policies: &lines, admitted, retry_after, now_unix_us };
             let mut headers = HeaderMap::new();
@@ -388,10 +388,10 @@ fn limit_without_a_window_is_the_most_that_can_remain() {
     ))
     .burst(2);
     let algorithm = throttle_core::IntoAlgorithm::into_algorithm(algorithm).unwrap();
-    let scaled = Quota::of(&algorithm, 0);
+    let scaled = QuotaWindow::of(&algorithm, 0);
     assert_eq!(
         scaled,
-        Quota {
+        QuotaWindow {
             q: 100,
             w: 9,
             most: 2

@@ -46,8 +46,8 @@ fn rate_is_scaled_up_until_it_holds_the_burst() {
         (1, 3_600_700 * MS, 1, 1, 3_601),
     ] {
         assert_eq!(
-            Quota::new(rate(count, period_us), burst),
-            Quota { q, w, most: burst },
+            QuotaWindow::new(rate(count, period_us), burst),
+            QuotaWindow { q, w, most: burst },
             "{count} in {period_us} µs, burst {burst}"
         );
     }
@@ -57,27 +57,27 @@ fn rate_is_scaled_up_until_it_holds_the_burst() {
 #[test]
 fn quota_above_the_largest_integer_has_a_shorter_window() {
     let most = (1 << 53) - 1;
-    let quota = |q, w, most| Quota { q, w, most };
+    let quota = |q, w, most| QuotaWindow { q, w, most };
     assert_eq!(
-        Quota::new(rate(most, 3_600_000 * MS), most),
+        QuotaWindow::new(rate(most, 3_600_000 * MS), most),
         quota(MAX_INTEGER, 400, MAX_INTEGER)
     );
     assert_eq!(
-        Quota::new(rate(most, 1), most),
+        QuotaWindow::new(rate(most, 1), most),
         quota(MAX_INTEGER, 1, MAX_INTEGER)
     );
     // By little.
     assert_eq!(
-        Quota::new(rate(MAX_INTEGER + 1, 3_600_000 * MS), 1),
+        QuotaWindow::new(rate(MAX_INTEGER + 1, 3_600_000 * MS), 1),
         quota(MAX_INTEGER, 3_600, 1)
     );
     assert_eq!(
-        Quota::new(rate(1_500_000_000_000_000, 3_600_000 * MS), 1),
+        QuotaWindow::new(rate(1_500_000_000_000_000, 3_600_000 * MS), 1),
         quota(MAX_INTEGER, 2_400, 1)
     );
     // A window, too, is cut to what a field holds.
     assert_eq!(
-        Quota::new(rate(1, 1 << 62), 1_000),
+        QuotaWindow::new(rate(1, 1 << 62), 1_000),
         quota(1_000, MAX_INTEGER, 1_000)
     );
 }
@@ -141,7 +141,7 @@ proptest! {
         count in any_count(), period_us in any_period(), burst in any_count(), share in 1_u32..9,
     ) {
         for algorithm in algorithms(count, period_us, burst, share) {
-            let Quota { q, w, most } = Quota::of(&algorithm, 0);
+            let QuotaWindow { q, w, most } = QuotaWindow::of(&algorithm, 0);
             prop_assert_eq!(most, algorithm.capacity().min(MAX_INTEGER));
             let (rate, what) = (algorithm.rate(), format!("{algorithm:?}: q={q};w={w}"));
             prop_assert!(w >= 1 && q <= MAX_INTEGER && w <= MAX_INTEGER, "{what}");
@@ -180,7 +180,7 @@ proptest! {
     ) {
         for pair in algorithms(count, period_us, burst, share).chunks(2) {
             let [whole, share] = pair else { unreachable!() };
-            prop_assert!(share.capacity().min(MAX_INTEGER) <= Quota::of(whole, 0).q, "{share:?} of {whole:?}");
+            prop_assert!(share.capacity().min(MAX_INTEGER) <= QuotaWindow::of(whole, 0).q, "{share:?} of {whole:?}");
         }
     }
 }

@@ -7,5 +7,5 @@
 mod unit_paces;
 mod usage;
 
-pub(super) use self::unit_paces::UnitPaces;
+pub(super) use self::unit_paces::{UnitPaces, check_length};
 pub use self::usage::ShapeUsage;

@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use throttle_core::{ConfigError, LeakyBucket, Policy, PolicyName, PolicySet, PolicyTree, Rate};
@@ -44,71 +45,50 @@ impl UnitPaces {
         name: &str,
         max_wait: Duration,
     ) -> Result<PolicySet, ConfigError> {
-        if !self.units.is_empty() && name.contains('+') {
+        if self.has_units() && name.contains('+') {
             let rule =
                 "with by_unit it has no '+', because the names of the units are added with it";
             return Err(ConfigError::new("name", format_args!("{name:?}"), rule).in_policy(name));
         }
-        let policy = |name: &str, rate: Rate, longest: Duration| {
-            Policy::new(
-                name,
-                LeakyBucket::new(rate).max_wait(longest).without_delay(),
-            )
+        let policy = |name: &str, rate, longest| {
+            let pace = LeakyBucket::new(rate).max_wait(longest).without_delay();
+            Policy::new(name, pace).map(PolicyTree::from)
         };
         let mut policies = vec![policy(name, self.requests, max_wait)?];
         for (unit, rate) in &self.units {
-            let longest = PolicyName::MAX_LEN - unit.len().min(PolicyName::MAX_LEN - 1) - 1;
-            if name.len() > longest {
-                let rule = format!(
-                    "with the unit {unit:?} it has at most {longest} characters, \
-                        because \"+{unit}\" is added; shorten it, or the unit"
-                );
-                return Err(
-                    ConfigError::new("name", format_args!("{name:?}"), rule).in_policy(name)
-                );
-            }
-            policies.push(policy(
-                &format!("{name}+{unit}"),
-                *rate,
-                max_wait.max(LONGEST_DEBT),
-            )?);
+            check_length(name, &format!("+{unit}"), "by_unit")?;
+            let name = format!("{name}+{unit}");
+            policies.push(policy(&name, *rate, max_wait.max(LONGEST_DEBT))?);
         }
-        match <[Policy; 1]>::try_from(policies) {
-            Ok([alone]) => PolicySet::new(alone),
-            Err(all) => PolicySet::new(PolicyTree::All(
-                all.into_iter().map(PolicyTree::from).collect(),
-            )),
-        }
+        PolicySet::new(PolicyTree::All(policies))
     }
 
     /// How long the turn of a call takes: until each of its paces allows the next one.
     pub(in super::super) fn length(&self, demand: &Demand) -> Duration {
-        let units = self.units_of(demand).map(|(_, length)| length).max();
-        time_for(self.requests, demand.cost).max(units.unwrap_or_default())
+        let (_, units) = self.slowest_unit(demand);
+        time_for(self.requests, demand.cost).max(units)
     }
 
     /// The unit whose time is the longest, unless that is requests.
     pub(in super::super) fn slowest(&self, demand: &Demand) -> Option<&'static str> {
-        let units = self.units_of(demand);
-        let (unit, length) =
-            units.reduce(|one, other| if other.1 > one.1 { other } else { one })?;
-        (length > time_for(self.requests, demand.cost)).then_some(unit)
+        let (unit, length) = self.slowest_unit(demand);
+        unit.filter(|_| length > time_for(self.requests, demand.cost))
     }
 
     /// How much later the last unit of a call is due than the call leaves, in terms of the longest
     /// wait.
     pub(in super::super) fn tail(&self, demand: &Demand) -> Duration {
+        let (_, units) = self.slowest_unit(demand);
         let requests = time_for(self.requests, demand.cost.saturating_sub(1));
-        match self.units_of(demand).map(|(_, length)| length).max() {
-            Some(units) => requests.max(units.saturating_sub(time_for(self.requests, 1))),
-            None => requests,
-        }
+        requests.max(units.saturating_sub(time_for(self.requests, 1)))
     }
 
-    /// The other units of a call, each with the time that it takes.
-    fn units_of(&self, demand: &Demand) -> impl Iterator<Item = (&'static str, Duration)> {
+    /// The other unit of a call that takes the longest, the first of equals, with its time.
+    fn slowest_unit(&self, demand: &Demand) -> (Option<&'static str>, Duration) {
         let units = self.units.iter().zip(demand.units.iter().flatten());
-        units.map(|((name, rate), count)| (*name, time_for(*rate, *count)))
+        let times = units.map(|((name, rate), count)| (Some(*name), time_for(*rate, *count)));
+        let slowest = times.min_by_key(|(_, time)| Reverse(*time));
+        slowest.unwrap_or_default()
     }
 
     /// How long so many of a unit take.
@@ -159,4 +139,20 @@ fn check_name(units: &[(&'static str, Rate)], unit: &'static str) -> Result<(), 
         return Ok(());
     };
     Err(ConfigError::new("unit", format_args!("{unit:?}"), rule))
+}
+
+/// Checks that a suffix can be added to the name of a schedule. `option` is the reason.
+pub(in super::super) fn check_length(
+    name: &str,
+    suffix: &str,
+    option: &str,
+) -> Result<(), ConfigError> {
+    let most = PolicyName::MAX_LEN.saturating_sub(suffix.len());
+    if name.len() <= most {
+        return Ok(());
+    }
+    let rule = format!(
+        "with {option} it has at most {most} characters, because {suffix:?} is added; shorten it"
+    );
+    Err(ConfigError::new("name", format_args!("{name:?}"), rule).in_policy(name))
 }
