@@ -5,13 +5,14 @@ mod support;
 
 use std::future::{Future, ready};
 use std::marker::PhantomData;
+use std::panic::{UnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::naive::{Naive, fresh_at, place};
-use throttle_core::backend::{Call, ExceptedKey, KeyStep, Receipt};
+use support::naive::{Naive, address, fresh_at, named};
+use throttle_core::backend::{Ban, Call, ExceptedKey, Exception, KeyStep, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
     AnyCharge, Backend, BackendError, BackendErrorKind, Clock, ConfigError, Cost, Decision, Key,
@@ -54,6 +55,38 @@ trait Fault: Send + Sync + 'static {
     fn clone_of(naive: &Naive) -> Naive {
         naive.clone()
     }
+
+    fn policy(set: &PolicySet, index: usize) -> Result<&Policy, BackendError> {
+        set.policy(index)
+    }
+
+    fn decide_at_once(_: &Naive, _: &PolicySet, _: &[Call]) -> Option<Decision> {
+        None
+    }
+
+    fn now(naive: &Naive) -> Option<Timestamp> {
+        Some(naive.clock.now())
+    }
+
+    fn decide_as_of(naive: &Naive, set: &PolicySet, calls: &[Call], at: Timestamp) -> Decision {
+        naive.decide_at(set, calls, at.min(naive.clock.now()))
+    }
+
+    fn except(naive: &Naive, policy: &Policy, key: &Key, exception: Option<Exception>) {
+        naive.except_at(policy, key, exception);
+    }
+
+    fn strike(naive: &Naive, policy: &Policy, key: &Key, ban: &Ban) -> Option<Exception> {
+        naive.strike_at(policy, key, ban, naive.clock.now())
+    }
+
+    fn exceptions(naive: &Naive, policy: &Policy, most: usize) -> Vec<ExceptedKey> {
+        naive.list(policy, most)
+    }
+
+    fn forget(naive: &Naive, at: Timestamp) {
+        naive.expire(at);
+    }
 }
 
 struct Broken<F>(Naive, PhantomData<F>);
@@ -62,6 +95,10 @@ impl<F: Fault> Clone for Broken<F> {
     fn clone(&self) -> Self {
         Self(F::clone_of(&self.0), PhantomData)
     }
+}
+
+fn done<T: Send + 'static>(answer: T) -> Boxed<T> {
+    Box::pin(ready(Ok(answer)))
 }
 
 impl<F: Fault> Backend for Broken<F> {
@@ -81,21 +118,50 @@ impl<F: Fault> Backend for Broken<F> {
         F::decide_later(&self.0, set, calls)
     }
 
+    fn decide_at_once(&self, set: &Arc<PolicySet>, calls: &[Call]) -> Option<Decision> {
+        F::decide_at_once(&self.0, set, calls)
+    }
+
+    fn now(&self, _: &Arc<PolicySet>, _: &[Call]) -> Option<Timestamp> {
+        F::now(&self.0)
+    }
+
+    fn decide_as_of(&self, set: &Arc<PolicySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
+        done(F::decide_as_of(&self.0, set, calls, at))
+    }
+
     fn settle(&self, set: &Arc<PolicySet>, charge: Receipt) -> Self::Done {
         F::settle_later(&self.0, set, charge)
     }
 
     fn run(&self, set: &Arc<PolicySet>, policy: usize, step: KeyStep) -> Boxed<Vec<ExceptedKey>> {
-        let KeyStep::Reset(key) = step else {
-            return Box::pin(ready(Err(step.unsupported())));
-        };
-        F::reset(&self.0, set, policy, &key);
-        Box::pin(ready(Ok(Vec::new())))
+        let naive = &self.0;
+        let found = F::policy(set, policy).map(|policy| match step {
+            KeyStep::Reset(key) => {
+                let index = set.policies().iter().position(|other| other == policy);
+                F::reset(naive, set, index.unwrap(), &key);
+                Vec::new()
+            }
+            KeyStep::Except(key, exception) => {
+                F::except(naive, policy, &key, exception);
+                Vec::new()
+            }
+            KeyStep::Strike(key, ban) => {
+                let begun = F::strike(naive, policy, &key, &ban);
+                begun.into_iter().map(|ban| named(&key, ban)).collect()
+            }
+            KeyStep::Exceptions { most } => F::exceptions(naive, policy, most),
+        });
+        Box::pin(ready(found))
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {
         F::reset_all(&self.0, prefix);
-        Box::pin(ready(Ok(())))
+        done(())
+    }
+
+    fn has_exceptions(&self) -> bool {
+        true
     }
 }
 
@@ -115,11 +181,20 @@ impl<F: Fault> Harness for On<F> {
     fn set_time(&self, now: Timestamp) {
         self.0.0.clock.set(now);
     }
+
+    fn forget(&self, at: Timestamp) {
+        F::forget(&self.0.0, at);
+    }
 }
 
-/// A fault that overrides one step, and the cases that notice it.
+/// A fault that overrides one step, the cases that notice it, and the law and the field that they
+/// name.
 macro_rules! catches {
-    ($(#[doc = $doc:literal])* $fault:ident { $($step:item)* } $($case:ident $(($sample:ident))?),+) => {
+    (
+        $(#[doc = $doc:literal])*
+        $fault:ident { $($step:item)* }
+        $($case:ident $(($sample:ident))?: $law:literal, $field:literal;)+
+    ) => {
         $(#[doc = $doc])*
         #[test]
         #[allow(non_snake_case, reason = "named after the fault")]
@@ -130,11 +205,22 @@ macro_rules! catches {
             }
             $({
                 let case = || kit::$case::<On<$fault>>($(&Sample::$sample())?);
-                let name = stringify!($case $($sample)?);
-                assert!(std::panic::catch_unwind(case).is_err(), "{name} does not notice {}", stringify!($fault));
+                assert_noticed(stringify!($case $($sample)?), case, $law, $field);
             })+
         }
     };
+}
+
+fn assert_noticed(case: &str, run: impl FnOnce() + UnwindSafe, law: &str, field: &str) {
+    let Err(panic) = catch_unwind(run) else {
+        panic!("{case} notices nothing");
+    };
+    let message = panic.downcast_ref::<String>().expect("a message");
+    let first = message.lines().next().unwrap_or_default();
+    assert!(
+        first.contains(law) && first.contains(field),
+        "{case} must name {law} and {field}: {message}"
+    );
 }
 
 /// The same keys, each applying policy at the given cost.
@@ -184,8 +270,7 @@ catches! {
             decision
         }
     }
-    law_01_deny_never_consumes(gcra), law_01_deny_never_consumes(sliding_log), law_08_traces_equal_the_model(gcra),
-    law_01_other_parameters_consume_nothing(gcra)
+    law_08_traces_equal_the_reference(gcra): "law 1, refusals and peeks change nothing", "`remaining`";
 }
 
 catches! {
@@ -199,7 +284,7 @@ catches! {
             decision
         }
     }
-    law_01_peek_never_consumes(token_bucket), law_03_remaining_is_exact(fixed_window)
+    law_08_traces_equal_the_reference(gcra): "law 1, refusals and peeks change nothing", "`remaining`";
 }
 
 /// The same calls, each peek charged its cost.
@@ -225,9 +310,8 @@ catches! {
             honest(naive, set, &charging(calls))
         }
     }
-    law_01_peek_answers_as_a_charge_and_charges_nothing(gcra),
-    law_01_peek_answers_as_a_charge_and_charges_nothing(sliding_log), law_01_peeks_in_a_set_stand_for_charged_calls,
-    law_08_traces_equal_the_model(fixed_window)
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`remaining`";
 }
 
 catches! {
@@ -240,7 +324,8 @@ catches! {
             }
         }
     }
-    law_01_peek_answers_as_a_charge_and_charges_nothing(token_bucket), law_08_traces_equal_the_model(gcra)
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`remaining`";
 }
 
 catches! {
@@ -251,8 +336,8 @@ catches! {
             honest(naive, set, &calls.iter().map(without).collect::<Vec<_>>())
         }
     }
-    law_01_peek_answers_as_a_charge_and_charges_nothing(leaky_bucket), law_01_peeks_in_a_set_stand_for_charged_calls,
-    law_08_traces_equal_the_model(sliding_window)
+    law_08_traces_equal_the_reference(gcra): "law 7, a changed limit", "`is_admitted`";
+    law_08_parameters_equal_the_reference(gcra): "law 2, exact waits", "`is_admitted`";
 }
 
 catches! {
@@ -267,7 +352,7 @@ catches! {
             decision
         }
     }
-    law_01_peeks_in_a_set_stand_for_charged_calls, law_08_composites_equal_the_model
+    law_08_compositions_equal_the_reference: "law 1, refusals and peeks change nothing", "`remaining`";
 }
 
 catches! {
@@ -278,8 +363,8 @@ catches! {
             honest(naive, set, &highest)
         }
     }
-    law_02_waits_with_a_reserve_are_tight(gcra), law_02_waits_with_a_reserve_are_tight(sliding_log),
-    law_03_remaining_with_a_reserve_is_exact(fixed_window)
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`remaining`";
 }
 
 catches! {
@@ -295,7 +380,8 @@ catches! {
             decision
         }
     }
-    law_02_waits_with_a_reserve_are_tight(gcra), law_03_remaining_with_a_reserve_is_exact(token_bucket)
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
+    law_08_parameters_equal_the_reference(gcra): "law 2, exact waits", "`is_admitted`";
 }
 
 catches! {
@@ -306,8 +392,8 @@ catches! {
             naive.decide_at(set, calls, Timestamp::from_micros(micros - micros.rem_euclid(1_000)))
         }
     }
-    law_02_retry_is_tight(gcra), law_02_retry_is_tight(calendar_month), law_04_reset_is_exact(sliding_window),
-    law_02_waits_under_other_parameters_are_tight(gcra), law_08_traces_equal_the_model(interval_bucket)
+    law_08_traces_equal_the_reference(gcra): "law 4, exact resets", "`reset_after`";
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`reset_after`";
 }
 
 catches! {
@@ -319,8 +405,8 @@ catches! {
             honest(naive, set, calls)
         }
     }
-    law_04_reset_is_exact(fixed_window), law_09_denied_stay_denied(fixed_window),
-    law_09_denied_stay_denied(calendar_day), law_09_denied_stay_denied(calendar_week)
+    law_08_traces_equal_the_reference(gcra): "law 9, forgetting is invisible", "`remaining`";
+    law_07_forgetting_and_stepping_back_is_bounded(gcra): "law 7, forgetting", "units on two clocks that took turns";
 }
 
 catches! {
@@ -332,7 +418,8 @@ catches! {
             honest(naive, set, calls)
         }
     }
-    law_04_reset_is_exact(leaky_meter), law_09_forgetting_is_invisible(sliding_log)
+    law_08_traces_equal_the_reference(gcra): "law 9, forgetting is invisible", "`remaining`";
+    law_07_forgetting_and_stepping_back_is_bounded(gcra): "law 7, forgetting", "units on two clocks that took turns";
 }
 
 catches! {
@@ -346,8 +433,8 @@ catches! {
             decision
         }
     }
-    law_05_all_charges_every_member_or_none(gcra), law_05_nested_charges_all_or_nothing,
-    law_05_saturated_member_under_contention, law_08_composites_equal_the_model
+    law_08_compositions_equal_the_reference: "law 1, refusals and peeks change nothing", "`remaining`";
+    law_05_saturated_member_under_contention: "law 5, all or nothing", "`remaining`";
 }
 
 /// The same policies, with another rule where one of them is enough.
@@ -366,7 +453,7 @@ catches! {
             honest(naive, &with_rule(set, AnyCharge::EveryAdmitting), calls)
         }
     }
-    law_05_any_charges_by_its_rule
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`charged`";
 }
 
 catches! {
@@ -381,7 +468,7 @@ catches! {
             }
         }
     }
-    law_05_any_charges_by_its_rule
+    law_08_compositions_equal_the_reference: "law 9, forgetting is invisible", "`remaining`";
 }
 
 /// A store without keys, whose clock is the same.
@@ -408,7 +495,7 @@ catches! {
             honest(naive, set, &calls[..calls.len().min(3)])
         }
     }
-    contract_sets_of_every_size
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`remaining`";
 }
 
 catches! {
@@ -422,7 +509,8 @@ catches! {
             decision
         }
     }
-    law_05_saturated_member_under_contention, law_06_exactly_k(gcra), law_06_exactly_k_of_mixed_costs(fixed_window)
+    law_06_exactly_k(gcra): "law 6, exactly K", "units admitted";
+    law_05_saturated_member_under_contention: "law 5, all or nothing", "`is_admitted`";
 }
 
 catches! {
@@ -434,8 +522,7 @@ catches! {
             honest(naive, set, calls)
         }
     }
-    law_07_backward_clock_buys_nothing(gcra), law_07_forward_jump_buys_one_burst(sliding_window),
-    law_07_two_clocks_buy_nothing_twice(fixed_window)
+    law_07_two_clocks_buy_nothing_twice(gcra): "law 7, a step back", "`retry_after`";
 }
 
 catches! {
@@ -452,10 +539,10 @@ catches! {
             }
         }
     }
-    law_07_backward_clock_buys_nothing(gcra), law_07_backward_clock_buys_nothing(sliding_log)
+    law_08_traces_equal_the_reference(gcra): "law", "`retry_after`";
 }
 
-/// For these two cases only, which share it: the instant is the process's, not the harness's.
+/// For this case only: the instant is the process's, not the harness's.
 static LATEST: Mutex<Timestamp> = Mutex::new(Timestamp::EPOCH);
 
 catches! {
@@ -467,7 +554,7 @@ catches! {
             honest(naive, set, calls)
         }
     }
-    law_07_forgetting_and_stepping_back_is_bounded(gcra), law_07_forgetting_and_stepping_back_is_bounded(calendar_day)
+    law_07_forgetting_and_stepping_back_is_bounded(gcra): "law 7, forgetting", "units on two clocks that took turns";
 }
 
 catches! {
@@ -484,7 +571,8 @@ catches! {
             honest(naive, set, calls)
         }
     }
-    law_09_expired_is_as_new(gcra), law_04_reset_is_exact(fixed_window)
+    law_08_traces_equal_the_reference(gcra): "law 1, refusals and peeks change nothing", "`remaining`";
+    law_08_compositions_equal_the_reference: "law 9, forgetting is invisible", "`remaining`";
 }
 
 catches! {
@@ -499,7 +587,7 @@ catches! {
             honest(naive, set, calls)
         }
     }
-    law_09_denied_stay_denied(gcra), law_09_denied_stay_denied(calendar_month)
+    law_09_denied_stay_denied(gcra): "law 9, no amnesty", "`is_admitted`";
 }
 
 catches! {
@@ -510,7 +598,7 @@ catches! {
             honest_settle(naive, set, charge);
         }
     }
-    law_10_refund_gives_back_once(gcra), law_10_settle_corrects(sliding_log), law_08_composites_equal_the_model
+    law_08_traces_equal_the_reference(gcra): "law 10, a charge is used once", "`remaining`";
 }
 
 fn honest_settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
@@ -532,9 +620,8 @@ catches! {
             }
         }
     }
-    law_10_never_into_a_later_window(fixed_window), law_10_never_into_a_later_window(sliding_log),
-    law_10_never_into_a_later_window(sliding_window_of_two), law_10_local_charges_are_left_alone(gcra),
-    law_10_local_charges_are_left_alone(sliding_window)
+    law_10_local_charges_are_left_alone(gcra): "law 10, a charge of a share", "`remaining`";
+    law_08_traces_equal_the_reference(gcra): "law 10, a charge is used once", "`is_admitted`";
 }
 
 catches! {
@@ -546,7 +633,7 @@ catches! {
             }
         }
     }
-    law_10_settle_corrects(gcra), law_10_debit_is_bounded(gcra), law_10_debit_is_bounded(sliding_log)
+    law_08_traces_equal_the_reference(gcra): "law 10, a charge is used once", "`is_admitted`";
 }
 
 catches! {
@@ -561,7 +648,8 @@ catches! {
             }
         }
     }
-    law_10_debit_is_bounded(gcra), law_10_debit_is_bounded(fixed_window)
+    law_10_local_charges_are_left_alone(gcra): "law 10, a charge of a share", "`remaining`";
+    law_08_traces_equal_the_reference(gcra): "law 10, a charge is used once", "`retry_after`";
 }
 
 catches! {
@@ -571,12 +659,12 @@ catches! {
             let before = naive.states.lock().unwrap().clone();
             honest_settle(naive, set, charge);
             for item in charge.items().iter().skip(1) {
-                let place = place(&set.policies()[item.policy()], item.key());
-                naive.states.lock().unwrap().insert(place.clone(), before[&place].clone());
+                let address = address(&set.policies()[item.policy()], item.key());
+                naive.states.lock().unwrap().insert(address.clone(), before[&address].clone());
             }
         }
     }
-    law_10_composites_settle_what_they_charged(gcra), law_08_composites_equal_the_model
+    law_08_compositions_equal_the_reference: "contract, cancellation", "`reset_after`";
 }
 
 /// The texts of a key that has nothing else.
@@ -602,7 +690,8 @@ catches! {
             honest(naive, set, &of_keys(calls, |key| key.map(join)))
         }
     }
-    law_11_keys_are_injective
+    law_11_keys_are_injective: "law 11, keys are injective", "`is_admitted`";
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
 }
 
 catches! {
@@ -616,7 +705,8 @@ catches! {
             honest(naive, set, &of_keys(calls, |key| key.map(cut)))
         }
     }
-    law_11_keys_are_injective
+    law_11_keys_are_injective: "law 11, keys are injective", "`is_admitted`";
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
 }
 
 catches! {
@@ -629,7 +719,8 @@ catches! {
             honest(naive, &cut, calls)
         }
     }
-    law_11_policies_are_isolated
+    law_11_policies_are_isolated: "law 11, policies are isolated", "units";
+    law_08_parameters_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
 }
 
 catches! {
@@ -637,7 +728,7 @@ catches! {
     ResetsNothing {
         fn reset(_: &Naive, _: &PolicySet, _: usize, _: &Key) {}
     }
-    law_11_reset_one_key(gcra), law_08_traces_equal_the_model(gcra)
+    law_08_traces_equal_the_reference(gcra): "law 11, resets", "`remaining`";
 }
 
 catches! {
@@ -647,7 +738,7 @@ catches! {
             set.policies().iter().for_each(|policy| naive.forget(policy, key));
         }
     }
-    law_11_reset_one_key(gcra)
+    law_08_compositions_equal_the_reference: "law 11, resets", "`remaining`";
 }
 
 catches! {
@@ -657,7 +748,7 @@ catches! {
             naive.states.lock().unwrap().retain(|(policy, _), _| !policy.contains(prefix));
         }
     }
-    law_11_reset_all_by_prefix
+    law_11_reset_all_by_prefix: "law 11, resets", "`remaining`";
 }
 
 catches! {
@@ -667,7 +758,8 @@ catches! {
             copy_of(naive)
         }
     }
-    contract_clones_share_the_store
+    contract_clones_share_the_store: "contract, clones", "`remaining`";
+    law_08_traces_equal_the_reference(gcra): "law 7, a changed limit", "`remaining`";
 }
 
 catches! {
@@ -683,7 +775,8 @@ catches! {
             Box::pin(async move { Ok(honest(&naive, &set, &rest)) })
         }
     }
-    contract_dropped_futures_charge_at_most_once
+    law_11_policies_are_isolated: "law 11, policies are isolated", "`binding`";
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`applies`";
 }
 
 /// Notes that a future was dropped before it answered.
@@ -721,7 +814,7 @@ catches! {
             })
         }
     }
-    contract_dropped_futures_charge_at_most_once
+    law_08_parameters_equal_the_reference(gcra): "", "the backend failed";
 }
 
 catches! {
@@ -731,7 +824,8 @@ catches! {
             honest(naive, set, &of_keys(calls, |key| Some(key.cloned().unwrap_or(Key::CONSTANT))))
         }
     }
-    contract_skipped_policies
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`remaining`";
 }
 
 /// Faults about parameters that did not write a key's state.
@@ -741,3 +835,7 @@ mod parameters;
 /// Faults that show in one step of a case only.
 #[path = "conformance_catches/in_one_step.rs"]
 mod in_one_step;
+
+/// Faults in the steps beside decisions and settlements.
+#[path = "conformance_catches/steps.rs"]
+mod steps;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::fixture::START;
+use super::replay::START;
 use crate::algorithm::{
     Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket,
     LeakyMeter, SlidingLog, SlidingWindow, TokenBucket,
@@ -120,13 +120,5 @@ impl Sample {
                 .max(algorithm.rate().period_micros())
         };
         full(&self.algorithm).max(full(&self.lowered))
-    }
-
-    /// Whether used units belong to a window that ends, rather than to a debt that drains.
-    pub(super) fn is_windowed(&self) -> bool {
-        matches!(
-            self.algorithm.name(),
-            "fixed_window" | "calendar_quota" | "sliding_window" | "sliding_log"
-        )
     }
 }

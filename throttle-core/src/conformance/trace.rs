@@ -1,286 +1,267 @@
-//! Law 8: one answer. Long hostile traces, compared with the model field by field.
+//! Draws random traces.
 
-use super::fixture::{Fixture, Observed, START, policy, start};
-use super::model::Model;
-use super::parameters::{OWN, tiered, under};
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::random::Random;
-use super::{Harness, Sample};
-use crate::backend::{Call, Receipt};
+use super::step::{ClockMove, TraceStep};
+use super::subject::{Dropped, Manner};
+use crate::algorithm::{
+    Algorithm, Ban, Exception, FixedWindow, Gcra, SlidingLog, TokenBucket, Treatment,
+};
+use crate::backend::{Call, KeyStep};
 use crate::key::Key;
-use crate::set::{AnyCharge, PolicyTree};
+use crate::policy::Policy;
+use crate::rate::Rate;
+use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// Random traces on one policy equal the model, field by field.
-pub fn law_08_traces_equal_the_model<H: Harness>(sample: &Sample) {
-    for seed in 0..3 {
-        let harness = start::<H>();
-        let limits = [sample.algorithm(), sample.lowered()]
-            .map(|algorithm| policy("policy", algorithm).into());
-        Trace::new(&harness, limits, sample.span(), true, seed).run(400);
-    }
+/// What a trace is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TraceOptions {
+    pub(super) seed: u64,
+    pub(super) length: usize,
+    /// µs in which the policies recover.
+    pub(super) span: u64,
+    pub(super) keys: u64,
+    /// Whether the clock steps back and requests are decided as of an earlier instant.
+    pub(super) steps_back: bool,
+    /// Whether other parameters than those that charged a key charge it.
+    pub(super) mixes_parameters: bool,
+    /// Whether keys have exceptions and bans.
+    pub(super) has_exceptions: bool,
 }
 
-/// Random traces on random nested composites equal the model, field by field.
-pub fn law_08_composites_equal_the_model<H: Harness>() {
-    for seed in 0..24 {
-        let harness = start::<H>();
-        let mut names = 0;
-        let (mut random, depth) = (Random::new(1_000 + seed), 1 + seed as usize % 3);
-        let mut limits = composite(&mut random, depth, &mut names);
-        if seed % 3 == 0 {
-            let audited = composite(&mut random, 0, &mut names);
-            let mut audited = audited.into_iter();
-            limits = limits.map(|tree| {
-                PolicyTree::All(audited.by_ref().take(1).map(audit).chain([tree]).collect())
-            });
-        }
-        Trace::new(&harness, limits, 86_400_000_000, H::ATOMIC_SETS, seed).run(200);
+/// How many parameters of a key's own a trace uses.
+const OWN: u64 = 12;
+
+/// A random trace on sets with the same policies. It is the same in every run.
+pub(super) fn trace(options: &TraceOptions, sets: &[PolicySet]) -> Vec<TraceStep> {
+    let mut draw = Draw {
+        options,
+        random: Random::new(options.seed),
+        set: 0,
+        charges: Vec::new(),
+    };
+    let mut steps = Vec::new();
+    for number in 0..options.length {
+        steps.extend(draw.clock().map(TraceStep::Clock));
+        steps.push(draw.step(number, sets));
     }
+    steps
 }
 
-/// Long traces of calls in random tiers and under ever other parameters equal the model.
-pub fn law_08_parameters_equal_the_model<H: Harness>(sample: &Sample) {
-    for seed in 0..3 {
-        let harness = start::<H>();
-        let tree: PolicyTree = tiered("policy", sample).into();
-        Trace::new(
-            &harness,
-            [tree.clone(), tree],
-            sample.span(),
-            false,
-            2_000 + seed,
-        )
-        .run(250);
-    }
-}
-
-/// Long traces on an `all` and an `any` of policies with and without tiers equal the model.
-pub fn law_08_parameters_in_composites_equal_the_model<H: Harness>() {
-    for seed in 10..14 {
-        let harness = start::<H>();
-        let plain = policy("plain", Sample::sliding_log().algorithm());
-        let one = tiered("one", &Sample::gcra());
-        let two = tiered("two", &Sample::fixed_window());
-        let members = vec![one.into(), plain.into(), two.into()];
-        let tree = if seed % 2 == 0 {
-            PolicyTree::All(members)
-        } else {
-            PolicyTree::Any(members, Default::default())
-        };
-        Trace::new(
-            &harness,
-            [tree.clone(), tree],
-            60_000_000,
-            false,
-            2_000 + seed,
-        )
-        .run(150);
-    }
-}
-
-/// The same policy, audited.
-fn audit(tree: PolicyTree) -> PolicyTree {
-    match tree {
-        PolicyTree::Policy(policy) => policy.audit().into(),
-        composition => composition,
-    }
-}
-
-/// A random composite, and the same with some limits lowered.
-fn composite(random: &mut Random, depth: usize, names: &mut usize) -> [PolicyTree; 2] {
-    if depth == 0 {
-        let samples = Sample::all();
-        let sample = &samples[random.below(samples.len() as u64) as usize];
-        let name = format!("policy {names}");
-        *names += 1;
-        let other = if random.chance(50) {
-            sample.lowered()
-        } else {
-            sample.algorithm()
-        };
-        return [sample.algorithm(), other].map(|algorithm| policy(&name, algorithm).into());
-    }
-    let (mut all, mut changed) = (Vec::new(), Vec::new());
-    for _ in 0..random.between(1, 3) {
-        let shallower = if random.chance(50) { 0 } else { depth - 1 };
-        let [member, other] = composite(random, shallower, names);
-        all.push(member);
-        changed.push(other);
-    }
-    match random.below(3) {
-        0 => [PolicyTree::All(all), PolicyTree::All(changed)],
-        1 => [
-            PolicyTree::Any(all, AnyCharge::First),
-            PolicyTree::Any(changed, AnyCharge::First),
-        ],
-        _ => [
-            PolicyTree::Any(all, AnyCharge::EveryAdmitting),
-            PolicyTree::Any(changed, AnyCharge::EveryAdmitting),
-        ],
-    }
-}
-
-struct Trace<'h, H: Harness> {
-    harness: &'h H,
-    /// The set in use and the one it changes to take turns.
-    fixtures: [Fixture<'h, H>; 2],
-    model: Model,
+struct Draw<'a> {
+    options: &'a TraceOptions,
     random: Random,
-    now: Timestamp,
-    /// µs in which everything is forgotten.
-    span: u64,
-    steps_back: bool,
-    /// Whether a key meets other parameters than those that it was charged under last.
-    changes: bool,
-    /// How often the limits have changed.
-    changed: usize,
-    /// Charges to settle, the backend's and the model's, and which set made them.
-    charges: Vec<(usize, [Receipt; 2])>,
-    /// The wait of the last refused request, µs.
-    wait: u64,
+    /// The set that decides.
+    set: usize,
+    /// The decisions that no settlement has named.
+    charges: Vec<usize>,
 }
 
-impl<'h, H: Harness> Trace<'h, H> {
-    fn new(
-        harness: &'h H,
-        limits: [PolicyTree; 2],
-        span: u64,
-        steps_back: bool,
-        seed: u64,
-    ) -> Self {
-        let fixtures = limits.map(|tree| Fixture::new(harness, tree));
-        let (model, random) = (Model::new(), Random::new(seed));
-        let changes = H::ATOMIC_SETS || fixtures[0].limiter.set().policies().len() == 1;
-        let (now, charges) = (START, Vec::new());
-        Self {
-            harness,
-            fixtures,
-            model,
-            random,
-            now,
-            span,
-            steps_back,
-            changes,
-            changed: 0,
-            charges,
-            wait: 0,
-        }
-    }
-
-    fn run(&mut self, steps: usize) {
-        for step in 0..steps {
-            self.move_clock();
-            match self.random.below(100) {
-                0..=5 if self.changes => self.changed += 1,
-                6..=8 => self.reset(),
-                9..=19 => self.settle(),
-                _ => self.decide(step),
+impl Draw<'_> {
+    fn clock(&mut self) -> Option<ClockMove> {
+        let span = self.options.span;
+        let forward = |micros: u64| ClockMove::By(micros.cast_signed());
+        let random = &mut self.random;
+        match random.below(100) {
+            40..=59 => Some(forward(random.below(span / 40))),
+            60..=69 => Some(forward(random.below(span / 4))),
+            70..=72 => Some(forward(span + random.below(2 * span))),
+            73..=76 => Some(forward(1)),
+            77..=80 => Some(ClockMove::Wait),
+            81..=83 => Some(ClockMove::AlmostTheWait),
+            84..=85 => Some(ClockMove::AlmostTheReset),
+            86 => Some(ClockMove::Reset),
+            87..=97 if self.options.steps_back => {
+                let back = random.below(span) * if random.chance(5) { 50 } else { 1 };
+                Some(ClockMove::By(-back.cast_signed()))
             }
-        }
-    }
-
-    fn move_clock(&mut self) {
-        let (now, span) = (self.now, self.span);
-        self.now = match self.random.below(100) {
             // The rest stand still.
-            40..=59 => now.after_micros(self.random.below(span / 40)),
-            60..=69 => now.after_micros(self.random.below(span / 4)),
-            70..=72 => now.after_micros(span + self.random.below(2 * span)),
-            73..=76 => now.after_micros(1),
-            77..=80 => now.after_micros(self.wait),
-            81..=84 => now.after_micros(self.wait.saturating_sub(1)),
-            85..=97 if self.steps_back => {
-                let back = self.random.below(span);
-                Timestamp::from_micros(now.as_micros() - back.cast_signed()).max(self.model.floor())
+            _ => None,
+        }
+    }
+
+    fn step(&mut self, number: usize, sets: &[PolicySet]) -> TraceStep {
+        let set = &sets[self.set];
+        let policies = set.policies().len() as u64;
+        let policy = self.random.below(policies) as usize;
+        let limit = &set.policies()[policy];
+        let key = Key::from(self.random.below(self.options.keys));
+        let own_key = || {
+            Key::builder()
+                .text("dropped")
+                .number(number as u64)
+                .finish()
+        };
+        let on_keys = |step| TraceStep::OnKeys { policy, step };
+        match self.random.below(1_000) {
+            0..=39 if self.options.mixes_parameters => {
+                self.set = (self.set + 1) % sets.len();
+                TraceStep::OtherSet
             }
-            _ => now,
-        };
-        self.harness.set_time(self.now);
+            40..=69 => on_keys(KeyStep::Reset(key)),
+            70..=74 => TraceStep::ResetAll {
+                prefix: self.prefix(limit),
+            },
+            80..=189 => self.settle().unwrap_or(TraceStep::Forget),
+            190..=199 => TraceStep::Drain {
+                policy,
+                call: self.parameters(limit, key, 0),
+            },
+            200..=209 => TraceStep::ReadClock {
+                calls: self.calls(set),
+            },
+            210..=219 => TraceStep::DropDecision {
+                key: own_key(),
+                dropped: self.dropped(),
+            },
+            220..=229 => TraceStep::DropSettlement {
+                key: own_key(),
+                dropped: self.dropped(),
+            },
+            230..=259 => TraceStep::Forget,
+            260..=299 if self.options.has_exceptions => {
+                on_keys(KeyStep::Except(key, self.exception(limit)))
+            }
+            300..=339 if self.options.has_exceptions => on_keys(KeyStep::Strike(key, self.ban())),
+            340..=369 if self.options.has_exceptions => {
+                let most = if self.random.chance(50) { 1 } else { 100 };
+                on_keys(KeyStep::Exceptions { most })
+            }
+            _ => {
+                self.charges.push(number);
+                TraceStep::Decide {
+                    charge: number,
+                    calls: self.calls(set),
+                    manner: self.manner(),
+                }
+            }
+        }
     }
 
-    fn decide(&mut self, step: usize) {
-        let fixture = &self.fixtures[self.changed % 2];
-        let set = fixture.limiter.set();
-        // Often one key for all members; otherwise each member has a key of its own, or skips.
-        let common = self.random.chance(50).then(|| self.random.below(3));
-        let mut calls = Vec::new();
-        for policy in set.policies() {
-            let key = common.unwrap_or_else(|| self.random.below(3));
-            let call = Call::from(Key::from(key));
-            let call = match self.random.below(2) {
-                _ if !policy.is_tiered() => call,
-                // Where each limit is reserved by itself, a reservation that is given back has been
-                // written by the present parameters. So each key keeps to its tier there.
-                _ if !self.changes => under(policy, call, key),
-                0 => under(policy, call, self.random.below(3)),
-                _ => under(policy, call, 3 + self.random.below(OWN)),
-            };
-            let capacity = call.parameters(policy).capacity();
-            let cost = match self.random.below(100) {
-                0..=14 => 0,
-                15..=74 => self.random.between(1, 3),
-                75..=92 => self.random.between(1, capacity),
-                93..=97 => capacity + 1,
-                _ => u64::MAX,
-            };
-            let skip = common.is_none() && self.random.chance(10);
-            let call = call.costing(cost);
-            calls.push(match self.random.below(100) {
-                _ if skip => Call::SKIP,
-                0..=14 => call.peeking(),
-                _ => call,
-            });
+    fn manner(&mut self) -> Manner {
+        match self.random.below(100) {
+            0..=14 => Manner::Immediate,
+            15..=18 if self.options.steps_back => {
+                Manner::AsOf(-self.random.below(100_000).cast_signed())
+            }
+            19..=20 => Manner::AsOf(self.random.below(self.options.span).cast_signed()),
+            _ => Manner::Awaited,
         }
-        let expected = self.model.decide(set, self.now, &calls);
-        let decision = fixture.decide(&calls);
-        let (since, changed) = (self.now.micros_since(START), self.changed);
-        let context = format_args!(
-            "step {step} at {since} µs after the start, after {changed} changes of the limits"
-        );
-        if H::KEEPS_REFUSALS && set.policies().len() > 1 && !expected.is_admitted() {
-            assert!(!decision.is_admitted(), "{context}, {calls:?}");
+    }
+
+    fn dropped(&mut self) -> Dropped {
+        if self.random.chance(50) {
+            Dropped::Unpolled
         } else {
-            assert_eq!(
-                fixture.observed(&decision),
-                Observed::new(set, &expected),
-                "{context}, {calls:?}"
-            );
-        }
-        if let Some(wait) = expected.retry_after().filter(|wait| !wait.is_zero()) {
-            self.wait = super::fixture::micros(wait);
-        }
-        if let (Some(theirs), Some(ours)) = (
-            Receipt::of(&decision, &calls),
-            Receipt::of(&expected, &calls),
-        ) {
-            self.charges.push((self.changed % 2, [theirs, ours]));
+            Dropped::AfterOnePoll
         }
     }
 
-    /// Settles any of the open charges, however old. The next decision shows the effect.
-    fn settle(&mut self) {
-        if self.charges.is_empty() {
-            return;
+    /// Names any of the open charges, however old. The next decision shows the effect.
+    fn settle(&mut self) -> Option<TraceStep> {
+        let open = self.charges.len() as u64;
+        let index = (open > 0).then(|| self.random.below(open) as usize)?;
+        Some(TraceStep::Settle {
+            charge: self.charges.swap_remove(index),
+            actual: match self.random.below(10) {
+                0..=4 => 0,
+                5 => u64::MAX,
+                _ => self.random.below(13),
+            },
+        })
+    }
+
+    /// A name's beginning, or what another language of patterns takes for it.
+    fn prefix(&mut self, policy: &Policy) -> String {
+        let name = policy.name();
+        match self.random.below(4) {
+            0 => name.to_owned(),
+            1 => name[..name.len() / 2].to_owned(),
+            2 => name.replace(|c: char| c.is_ascii_lowercase(), "_"),
+            _ => "%".to_owned(),
         }
-        let open = self.random.below(self.charges.len() as u64) as usize;
-        let actual = if self.random.chance(50) {
-            0
-        } else {
-            self.random.between(0, 12)
+    }
+
+    fn exception(&mut self, policy: &Policy) -> Option<Exception> {
+        let treatment = match self.random.below(6) {
+            0 => Treatment::Exempt,
+            1 | 2 => Treatment::Blocked,
+            3 | 4 => Treatment::Limit(own(policy, self.random.below(OWN))),
+            _ => return None,
         };
-        let (limits, charges) = self.charges.swap_remove(open);
-        let [theirs, ours] = charges.map(|charge| charge.actual(actual));
-        self.model
-            .settle(self.fixtures[limits].limiter.set(), self.now, &ours);
-        self.fixtures[limits].settle(theirs);
+        let micros = 1 + self.random.below(self.options.span / 4);
+        let until = Timestamp::from_micros(micros.cast_signed());
+        Some(Exception { treatment, until })
     }
 
-    fn reset(&mut self) {
-        let fixture = &self.fixtures[self.changed % 2];
-        let set = fixture.limiter.set();
-        let policy = self.random.below(set.policies().len() as u64) as usize;
-        let key = Key::from(self.random.below(3));
-        self.model.reset(set, policy, &key);
-        fixture.reset(policy, &key);
+    fn ban(&mut self) -> Ban {
+        let part = |of: u64| Duration::from_micros(1 + self.options.span / of);
+        Ban::after(1 + self.random.below(3) as u32)
+            .within(part(4))
+            .lasting(part(20))
+            .up_to(part(8))
+            .forgotten_after(part(3))
     }
+
+    /// Often one key for all members; else each member has a key of its own, or skips.
+    fn calls(&mut self, set: &PolicySet) -> Vec<Call> {
+        let keys = self.options.keys;
+        let common = self.random.chance(50).then(|| self.random.below(keys));
+        set.policies()
+            .iter()
+            .map(|policy| {
+                let key = common.unwrap_or_else(|| self.random.below(keys));
+                let call = self.parameters(policy, Key::from(key), key);
+                let capacity = call.parameters(policy).capacity();
+                let reserve = match self.random.below(100) {
+                    0..=14 => self.random.between(1, capacity),
+                    _ => 0,
+                };
+                let cost = match self.random.below(100) {
+                    0..=14 => 0,
+                    15..=74 => self.random.between(1, 3),
+                    75..=92 => self.random.between(1, capacity),
+                    93..=97 => capacity + 1,
+                    _ => u64::MAX,
+                };
+                let call = call.costing(cost).reserving(reserve);
+                match self.random.below(100) {
+                    0..=9 if common.is_none() => Call::SKIP,
+                    10..=24 => call.peeking(),
+                    _ => call,
+                }
+            })
+            .collect()
+    }
+
+    /// One unit by parameters of the policy.
+    fn parameters(&mut self, policy: &Policy, key: Key, number: u64) -> Call {
+        let call = Call::from(key);
+        if !policy.is_tiered() {
+            call
+        } else if !self.options.mixes_parameters {
+            call.in_tier((number % 3) as u8)
+        } else if self.random.chance(50) {
+            call.in_tier(self.random.below(3) as u8)
+        } else {
+            call.under(own(policy, self.random.below(OWN)))
+        }
+    }
+}
+
+/// Parameters of a key's own, of four algorithms in turn.
+fn own(policy: &Policy, number: u64) -> Arc<Algorithm> {
+    let rate = policy.algorithm().rate();
+    let units = 2 + 3 * number;
+    let faster = Rate::new(rate.count() * (1 + number), rate.period());
+    let own = match number % 4 {
+        0 => policy.own(Gcra::new(faster).burst(units)),
+        1 => policy.own(TokenBucket::new(faster).burst(units)),
+        2 => policy.own(FixedWindow::new(Rate::new(units, rate.period()))),
+        _ => policy.own(SlidingLog::new(Rate::new(units, rate.period()))),
+    };
+    own.expect("parameters of the policy's pace")
 }

@@ -43,7 +43,7 @@ catches! {
             decision
         }
     }
-    law_01_deny_never_consumes(gcra), law_02_retry_is_tight(gcra)
+    law_08_traces_equal_the_reference(fixed_window): "law 1, refusals and peeks change nothing", "`is_admitted`";
 }
 
 catches! {
@@ -55,7 +55,8 @@ catches! {
             if is_last { honest(naive, set, &at_cost(calls, 1)) } else { decision }
         }
     }
-    law_03_remaining_is_exact(gcra)
+    law_11_keys_are_injective: "law 11, keys are injective", "`is_admitted`";
+    law_11_policies_are_isolated: "law 11, policies are isolated", "units";
 }
 
 catches! {
@@ -69,7 +70,7 @@ catches! {
             decision
         }
     }
-    law_05_all_charges_every_member_or_none(gcra)
+    law_08_compositions_equal_the_reference: "law 1, refusals and peeks change nothing", "`remaining`";
 }
 
 catches! {
@@ -89,15 +90,15 @@ catches! {
         fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
             honest_settle(naive, set, charge);
             for item in charge.items().iter().filter(|item| item.actual() < item.taken()) {
-                let place = place(&set.policies()[item.policy()], item.key());
-                let state = naive.states.lock().unwrap()[&place].clone();
+                let address = address(&set.policies()[item.policy()], item.key());
+                let state = naive.states.lock().unwrap()[&address].clone();
                 if fresh_at(&state) <= naive.clock.now() {
                     note(naive, "credit", item.key());
                 }
             }
         }
     }
-    law_10_never_into_a_later_window(gcra), law_10_never_into_a_later_window(fixed_window)
+    law_08_traces_equal_the_reference(gcra): "law 10, a charge is used once", "`is_admitted`";
 }
 
 catches! {
@@ -115,7 +116,8 @@ catches! {
             }
         }
     }
-    law_10_local_charges_are_left_alone(gcra), law_10_local_charges_are_left_alone(fixed_window)
+    law_10_local_charges_are_left_alone(gcra): "law 10, a charge of a share", "`remaining`";
+    law_08_traces_equal_the_reference(gcra): "law 10, a charge is used once", "`is_admitted`";
 }
 
 catches! {
@@ -142,7 +144,7 @@ catches! {
             }))
         }
     }
-    contract_dropped_futures_charge_at_most_once
+    law_08_traces_equal_the_reference(gcra): "", "the backend failed";
 }
 
 /// For one case only: the flag is the process's, not the harness's.
@@ -153,14 +155,14 @@ catches! {
     ChargesASharedKeyOnce {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let is_shared = |key: &Key| calls.iter().all(|call| call.key() == Some(key));
-            let once = |(place, call): (usize, &Call)| match call.key() {
-                Some(key) if place > 0 && is_shared(key) => Call::peek(key.clone()),
+            let once = |(address, call): (usize, &Call)| match call.key() {
+                Some(key) if address > 0 && is_shared(key) => Call::peek(key.clone()),
                 _ => call.clone(),
             };
             honest(naive, set, &calls.iter().enumerate().map(once).collect::<Vec<_>>())
         }
     }
-    contract_sets_of_every_size
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`reset_after`";
 }
 
 /// The same calls; those without a key peek at one.
@@ -185,7 +187,7 @@ catches! {
             honest(naive, set, &if applies { peeking(calls) } else { calls.to_vec() })
         }
     }
-    contract_skipped_policies
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`remaining`";
 }
 
 catches! {
@@ -196,7 +198,7 @@ catches! {
             honest(naive, set, &if applies { calls.to_vec() } else { peeking(calls) })
         }
     }
-    contract_skipped_policies
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
 }
 
 catches! {
@@ -210,7 +212,8 @@ catches! {
             honest(naive, set, &of_keys(calls, |key| key.map(join)))
         }
     }
-    law_11_keys_are_injective
+    law_11_keys_are_injective: "law 11, keys are injective", "`is_admitted`";
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
 }
 
 /// The bytes of a key that has nothing else and is no text.
@@ -230,7 +233,8 @@ catches! {
             honest(naive, set, &of_keys(calls, |key| key.map(none)))
         }
     }
-    law_11_keys_are_injective
+    law_11_keys_are_injective: "law 11, keys are injective", "`is_admitted`";
+    law_08_traces_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
 }
 
 catches! {
@@ -243,7 +247,8 @@ catches! {
             honest(naive, &PolicySet::new(Policy::new(name, *policy.algorithm()).unwrap()).unwrap(), calls)
         }
     }
-    law_11_policies_are_isolated
+    law_11_policies_are_isolated: "law 11, policies are isolated", "units";
+    law_08_parameters_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
 }
 
 catches! {
@@ -256,5 +261,5 @@ catches! {
             honest(naive, &PolicySet::new(apart).unwrap(), calls)
         }
     }
-    law_11_policies_are_isolated
+    law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`remaining`";
 }

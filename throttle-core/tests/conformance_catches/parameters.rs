@@ -5,13 +5,13 @@ use throttle_core::{Algorithm, Gcra, Rate};
 
 use super::*;
 
-/// The parameters of each call to a policy that applies, and the place of its key's state.
+/// The parameters of each call to a policy that applies, and the address of its key's state.
 fn asked<'a>(
     set: &'a PolicySet,
     calls: &'a [Call],
 ) -> impl Iterator<Item = (&'a Algorithm, (String, Key))> {
     let each = set.policies().iter().zip(calls);
-    each.filter_map(|(policy, call)| Some((call.parameters(policy), place(policy, call.key()?))))
+    each.filter_map(|(policy, call)| Some((call.parameters(policy), address(policy, call.key()?))))
 }
 
 /// Whether these parameters wrote the state.
@@ -41,16 +41,16 @@ catches! {
     RewritesWithoutACharge {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let now = naive.clock.now();
-            for (by, place) in asked(set, calls) {
-                if let Some(state) = naive.states.lock().unwrap().get_mut(&place) {
+            for (by, address) in asked(set, calls) {
+                if let Some(state) = naive.states.lock().unwrap().get_mut(&address) {
                     *state = rewritten(state, by, now);
                 }
             }
             honest(naive, set, calls)
         }
     }
-    law_01_other_parameters_consume_nothing(gcra), law_01_other_parameters_consume_nothing(fixed_window),
-    law_07_changed_limit_counts_former_use(token_bucket), law_08_parameters_equal_the_model(gcra)
+    law_07_two_clocks_buy_nothing_twice(gcra): "law 7, two clocks", "units on the late one";
+    law_08_traces_equal_the_reference(gcra): "law 4, exact resets", "`reset_after`";
 }
 
 catches! {
@@ -58,32 +58,30 @@ catches! {
     WritesOnRefusal {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let decision = honest(naive, set, calls);
-            for (by, place) in asked(set, calls).filter(|_| !decision.is_admitted()) {
-                if let Some(state) = naive.states.lock().unwrap().get_mut(&place) {
+            for (by, address) in asked(set, calls).filter(|_| !decision.is_admitted()) {
+                if let Some(state) = naive.states.lock().unwrap().get_mut(&address) {
                     *state = rewritten(state, by, naive.clock.now());
                 }
             }
             decision
         }
     }
-    law_01_other_parameters_consume_nothing(gcra), law_02_waits_under_other_parameters_are_tight(gcra),
-    law_08_parameters_equal_the_model(sliding_log), law_08_parameters_in_composites_equal_the_model
+    law_07_two_clocks_buy_nothing_twice(gcra): "law 7, two clocks", "units on the late one";
+    law_08_traces_equal_the_reference(gcra): "law 1, refusals and peeks change nothing", "`reset_after`";
 }
 
 catches! {
     /// New parameters are a new budget: a state that others wrote is forgotten.
     ForgetsOtherWriters {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            for (by, place) in asked(set, calls) {
-                naive.states.lock().unwrap().retain(|other, state| *other != place || is_by(state, by));
+            for (by, address) in asked(set, calls) {
+                naive.states.lock().unwrap().retain(|other, state| *other != address || is_by(state, by));
             }
             honest(naive, set, calls)
         }
     }
-    law_06_racers_under_all_parameters_share_one_budget, law_07_changed_limit_counts_former_use(gcra),
-    law_08_traces_equal_the_model(calendar_week), law_08_parameters_equal_the_model(gcra),
-    law_08_parameters_in_composites_equal_the_model, law_09_keys_keep_what_they_used_under_gone_parameters,
-    contract_each_set_decides_by_its_own_parameters
+    law_08_traces_equal_the_reference(gcra): "law 7, a changed limit", "`remaining`";
+    law_08_parameters_equal_the_reference(gcra): "law 9, forgetting is invisible", "`remaining`";
 }
 
 catches! {
@@ -93,15 +91,16 @@ catches! {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let decision = honest(naive, set, calls);
             let is_look = decision.is_admitted() && calls.iter().all(|call| call.cost() == 0);
-            for (by, place) in asked(set, calls).filter(|_| is_look) {
-                if let Some(state) = naive.states.lock().unwrap().get_mut(&place) {
+            for (by, address) in asked(set, calls).filter(|_| is_look) {
+                if let Some(state) = naive.states.lock().unwrap().get_mut(&address) {
                     *state = rewritten(state, by, naive.clock.now());
                 }
             }
             decision
         }
     }
-    law_01_other_parameters_consume_nothing(token_bucket), law_08_parameters_equal_the_model(leaky_meter)
+    law_08_traces_equal_the_reference(gcra): "law 1, refusals and peeks change nothing", "`reset_after`";
+    law_08_traces_equal_the_reference(fixed_window): "contract, exceptions and bans", "`retry_after`";
 }
 
 catches! {
@@ -118,8 +117,8 @@ catches! {
             honest(naive, &PolicySet::new(PolicyTree::All(members)).unwrap(), &plain)
         }
     }
-    law_06_racers_under_all_parameters_share_one_budget, law_08_parameters_equal_the_model(gcra),
-    law_08_parameters_in_composites_equal_the_model, law_09_keys_keep_what_they_used_under_gone_parameters
+    law_09_keys_keep_what_they_used_under_gone_parameters: "law 9, gone parameters", "round 1";
+    law_08_traces_equal_the_reference(gcra): "contract, `now`, `decide_at_once` and `decide_as_of`", "`remaining`";
 }
 
 catches! {
@@ -130,7 +129,8 @@ catches! {
             honest(naive, set, &calls.iter().map(tiered).collect::<Vec<_>>())
         }
     }
-    law_08_parameters_equal_the_model(gcra), law_09_keys_keep_what_they_used_under_gone_parameters
+    law_09_keys_keep_what_they_used_under_gone_parameters: "law 9, gone parameters", "round 0";
+    law_08_parameters_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
 }
 
 catches! {
@@ -149,7 +149,7 @@ catches! {
             honest(naive, set, calls)
         }
     }
-    law_09_keys_keep_what_they_used_under_gone_parameters
+    law_09_keys_keep_what_they_used_under_gone_parameters: "law 9, gone parameters", "round 4";
 }
 
 catches! {
@@ -159,12 +159,12 @@ catches! {
             let now = naive.clock.now();
             for item in charge.items() {
                 let policy = &set.policies()[item.policy()];
-                if let Some(state) = naive.states.lock().unwrap().get_mut(&place(policy, item.key())) {
+                if let Some(state) = naive.states.lock().unwrap().get_mut(&address(policy, item.key())) {
                     *state = rewritten(state, item.parameters(policy), now);
                 }
             }
             honest_settle(naive, set, charge);
         }
     }
-    law_08_parameters_equal_the_model(gcra), law_08_traces_equal_the_model(sliding_log)
+    law_08_traces_equal_the_reference(gcra): "law 10, a charge is used once", "`retry_after`";
 }

@@ -237,7 +237,7 @@ fn lifting_and_resetting_pardon_and_an_exception_counts_no_strikes() {
             store
                 .memory
                 .run(&store.set, 0, KeyStep::Except(key.clone(), exception)),
-        )
+        );
     };
     let struck = || store.strike(&key, &ban).unwrap().map(|begun| begun.level);
     assert_eq!([struck(), struck()], [None, Some(1)]);

@@ -1,0 +1,162 @@
+//! Law 11: keys and names of policies that careless code would let meet.
+
+use super::races::start;
+use super::subject::Subject;
+use super::traces::policy;
+use super::{Harness, Sample};
+use crate::key::Key;
+use crate::set::PolicyTree;
+
+/// Keys that careless joining, escaping, folding, cutting or hashing would let meet.
+fn hostile_keys() -> Vec<Key> {
+    let pair = |one: &str, other: &str| Key::builder().text(one).text(other).finish();
+    let long = "k".repeat(64 * 1024);
+    let mut keys = vec![
+        Key::CONSTANT,
+        Key::missing(),
+        Key::builder().missing().missing().finish(),
+        pair("a:b", "c"),
+        pair("a", "b:c"),
+        pair("a", ":b:c"),
+        pair("abc", ""),
+        pair("", "abc"),
+        Key::from(1),
+        Key::from(0),
+        Key::from(u64::MAX),
+        Key::builder().bytes(b"1").finish(),
+    ];
+    // é composed and decomposed, ß and ss, a Cyrillic а, width variants, an ignorable character.
+    let texts = [
+        "a:b:c",
+        "",
+        " ",
+        "  ",
+        "\0",
+        "a\0",
+        "\0a",
+        "a\0b",
+        "a",
+        "A",
+        "\r\n",
+        "a\r\nDEL a",
+        "\n",
+        "\r",
+        "{}",
+        "{a}",
+        "a{b}c",
+        "{",
+        "}",
+        "*",
+        "?",
+        "[a]",
+        "a*",
+        "%00",
+        "%",
+        "\\",
+        "\\0",
+        "'",
+        "\"",
+        "$1",
+        "é",
+        "e\u{301}",
+        "ß",
+        "ss",
+        "а",
+        "ａ",
+        "a\u{200b}",
+        "\u{feff}a",
+        "🦀",
+        "1",
+        "127.0.0.1",
+    ];
+    keys.extend(texts.map(Key::from));
+    // The last two are the same once bytes that are no text are replaced.
+    let bytes = [&[0xff, 0xfe][..], &[0xff], &[0xfe]];
+    keys.extend(bytes.map(|bytes| Key::builder().bytes(bytes).finish()));
+    let addresses = ["127.0.0.1", "::1", "::"].map(|ip| ip.parse::<std::net::IpAddr>());
+    keys.extend(addresses.map(|ip| Key::from(ip.expect("an address"))));
+    let other_end = format!("{}l", &long[1..]);
+    keys.extend([&long, &format!("{long}k"), &other_end].map(|text| Key::from(text.as_str())));
+    keys.extend([255, 256, 257].map(|length| Key::from("x".repeat(length).as_str())));
+    keys
+}
+
+/// Keys that a careless encoding would confuse each have a whole budget of their own, before and
+/// after all others are exhausted.
+pub fn law_11_keys_are_injective<H: Harness>() {
+    let harness = start::<H>();
+    let sample = Sample::gcra();
+    let subject = Subject::new(&harness, policy("policy", sample.algorithm()));
+    let keys = hostile_keys();
+    for (index, key) in keys.iter().enumerate() {
+        let decision = subject.take(key, sample.capacity());
+        assert!(
+            decision.is_admitted(),
+            "law 11, keys are injective: `is_admitted` of key {index}, {key:?}: {decision:?}"
+        );
+    }
+    for (index, key) in keys.iter().enumerate() {
+        assert_eq!(
+            subject.remaining(key),
+            0,
+            "law 11, keys are injective: `remaining` of key {index}, {key:?}"
+        );
+    }
+}
+
+const NAMES: [&str; 19] = [
+    "a", "A", "ab", " a", "a b", "b", "a:", "a:b", "b:a", "a*", "a*b", "axb", "a_b", "a%b", "[ab]",
+    "{a}", "a}", "\"a\"", "a{b}\\?",
+];
+
+/// One key has a budget in each policy, whatever the policies' names. Sets that share a policy share
+/// its budgets.
+pub fn law_11_policies_are_isolated<H: Harness>() {
+    let harness = start::<H>();
+    let algorithm = *Sample::fixed_window().algorithm();
+    let keys = [Key::from("b"), Key::from("b:c"), Key::CONSTANT];
+    for name in NAMES {
+        let subject = Subject::new(&harness, policy(name, &algorithm));
+        for key in &keys {
+            assert_eq!(
+                subject.exhaust(key),
+                algorithm.capacity(),
+                "law 11, policies are isolated: units of {name:?}, {key:?}"
+            );
+        }
+    }
+    let members = ["b", "new"].map(|name| policy(name, &algorithm).into());
+    let shared = Subject::new(&harness, PolicyTree::All(members.to_vec()));
+    assert_eq!(
+        shared.take(&keys[0], 1).binding(),
+        Some(0),
+        "law 11, policies are isolated: `binding` of a set with a policy that is exhausted"
+    );
+}
+
+/// Forgetting by prefix takes the prefix literally, as the beginning of a policy's name.
+pub fn law_11_reset_all_by_prefix<H: Harness>() {
+    let algorithm = *Sample::sliding_log().algorithm();
+    let key = Key::from("a");
+    for prefix in ["a", "a*", "a:", "a_", "%", "[", "a{", "", "nobody"] {
+        let harness = start::<H>();
+        let subjects = NAMES.map(|name| Subject::new(&harness, policy(name, &algorithm)));
+        for subject in &subjects {
+            assert!(subject.take(&key, algorithm.capacity()).is_admitted());
+        }
+        let reset = subjects[0].try_reset_all(prefix);
+        reset.expect("the backend resets");
+        for (name, subject) in NAMES.iter().zip(&subjects) {
+            let expected = if name.starts_with(prefix) {
+                algorithm.capacity()
+            } else {
+                0
+            };
+            assert_eq!(
+                subject.remaining(&key),
+                expected,
+                "law 11, resets: `remaining` of {name:?} after `reset_all({prefix:?})`"
+            );
+        }
+    }
+}
