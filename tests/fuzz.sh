@@ -40,7 +40,7 @@ command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --debug --roo
 target=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
 cargo fuzz build --fuzz-dir tests/fuzz --sanitizer none --target-dir "$target"
 
-files=throttle-tower/src/rules/tests
+files=throttle-tower/rules/src/tests
 for name in $targets; do
     mkdir -p "$target/corpus/$name"
     # Rule files and headers have names that no fuzzer guesses. The other targets take decisions from the bytes, and short

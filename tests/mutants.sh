@@ -18,12 +18,13 @@ command -v cargo-mutants >/dev/null || cargo install --quiet --locked --debug --
 files= package=tower-throttle-core
 while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
     case $1 in
+        throttle-tower/rules/*) files="$files --file $1" package=tower-throttle-rules ;;
         throttle-tower/*) files="$files --file $1" package=tower-throttle ;;
         *) files="$files --file throttle-core/src/$1" ;;
     esac
     shift
 done
-case $package$files in tower-throttle\ *"throttle-core/"*) echo "mutants.sh: files of one package at a time" >&2; exit 2 ;; esac
+case $package$files in tower-throttle*" throttle-core/"*) echo "mutants.sh: files of one package at a time" >&2; exit 2 ;; esac
 [ -n "$files" ] || { sed -n 's/^#   sh/usage: sh/p' "$0" >&2; exit 2; }
 
 # One folder for all builds: what a change costs is mostly what the build before it has not left.
@@ -38,7 +39,7 @@ stage() {
 
 mkdir -p target/mutants
 case " $* " in *" --list "*) stage "$@"; exit ;; esac
-if [ "$package" = tower-throttle ]; then
+if [ "$package" != tower-throttle-core ]; then
     stage "$@" --all-features --cargo-arg=--lib
     stage "$@" --all-features --test-package=throttle-tests --cargo-arg=--test=layer --cargo-arg=--test=usage
     exit

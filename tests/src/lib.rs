@@ -15,5 +15,6 @@ pub mod contributing {}
 /// The front page of each package.
 #[doc = include_str!("../../throttle-core/README.md")]
 #[doc = include_str!("../../throttle-tower/README.md")]
+#[doc = include_str!("../../throttle-tower/rules/README.md")]
 #[doc = include_str!("../../throttle-redis/README.md")]
 pub mod package_readmes {}

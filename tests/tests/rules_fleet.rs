@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use alternating::{CHANGES, Folder, MOST, Way, load};
 use throttle_redis::{RedisBackend, Single};
+use throttle_rules::{Registry, Rules};
 use throttle_test_servers::Server;
-use throttle_tower::rules::{Registry, Rules};
 
 const NAME: &str = "law_05_files_alternate_under_load_in_two_processes_on_redis";
 

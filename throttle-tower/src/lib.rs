@@ -41,7 +41,7 @@
 //! | limits that depend on the client's plan | [`mod@plans`] |
 //! | classes of requests that share one budget | [`Limit::priority`] |
 //! | what other limits would do, before they apply | [`candidate`] |
-//! | limits as a file | [`rules`] |
+//! | limits as a file | the crate [`tower-throttle-rules`](https://docs.rs/tower-throttle-rules) |
 //! | limits that the program replaces while requests run | [`ThrottleLayer::replace`] |
 //! | single keys: unused again, exempt, blocked, used up | [`ThrottleLayer::call_of`] |
 //! | limits on requests in flight | [`InFlight`] |
@@ -65,9 +65,6 @@
 //! | `unicode` | no | `Header::normalize_identity` |
 //! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |
 //! | `offenders` | no | `Offenders`: which keys are refused most |
-//! | `rules` | no | [`rules`]: limits as a TOML file |
-//! | `watch` | no | `rules::Handle::watch`: reads a rule file again whenever it changes; brings `rules` |
-//! | `admin` | no | `rules::Handle::admin`: rules in force and explanations as a router of axum's; brings `axum` and `rules` |
 //! | `dashboard` | no | `Page`: a page that shows what layers do now; brings `axum` and `offenders` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -104,8 +101,6 @@ pub mod plans;
 #[doc = include_str!("../RECIPES.md")]
 #[cfg(all(feature = "axum", any(doc, doctest)))]
 pub mod recipes {}
-#[cfg(feature = "rules")]
-pub mod rules;
 pub mod shape;
 mod time;
 pub mod usage;

@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn curve_falls_as_rates_rise_and_is_a_rule_file() {
-        use throttle_tower::rules::{Registry, Rules};
+        use throttle_rules::{Registry, Rules};
 
         let rates =
             ["1/minute", "1/second", "2/second", "50/second"].map(|rate| rate.parse().unwrap());

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::future::ready;
 
+use throttle_rules::Registry;
 use throttle_tower::Key;
 use throttle_tower::extract::from_fn;
-use throttle_tower::rules::Registry;
 use toml::{Table, Value};
 
 /// The sections that list limits.
@@ -206,7 +206,7 @@ fn texts(value: Option<&Value>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use throttle_tower::rules::Rules;
+    use throttle_rules::Rules;
 
     use super::*;
 

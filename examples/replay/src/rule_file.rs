@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use http::header::HOST;
 use http::request::Parts;
+use throttle_rules::{Registry, Rules};
 use throttle_tower::extract::from_fn;
-use throttle_tower::rules::{Registry, Rules};
 use toml::{Table, Value};
 
 use crate::args::LogArguments;

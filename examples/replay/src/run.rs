@@ -13,8 +13,8 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Empty;
+use throttle_rules::RulesError;
 use throttle_tower::extract::MatchedRoute;
-use throttle_tower::rules::RulesError;
 use throttle_tower::{
     Event, LimitUnits, ManualClock, MemoryBackend, Outcome, Throttle, ThrottleLayer, Timestamp,
 };

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use throttle_tower::rules::RulesError;
+use throttle_rules::RulesError;
 
 use crate::entry::Entry;
 use crate::rule_file::{Limit, RuleFile};

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
-use throttle_tower::rules::{Handle, Registry, Rules};
+use throttle_rules::{Handle, Registry, Rules};
 use throttle_tower::{Header, MemoryBackend, Route};
 use tokio::net::TcpListener;
 

@@ -7,7 +7,7 @@ use http::Request;
 use http::request::Parts;
 use libfuzzer_sys::{Corpus, fuzz_target};
 use throttle_fuzz::{backend, check_error, rules};
-use throttle_tower::rules::{Explanation, Handle};
+use throttle_rules::{Explanation, Handle};
 use tokio::runtime::{Builder, Runtime};
 
 const FIRST: &str = r#"

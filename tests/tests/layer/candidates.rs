@@ -11,10 +11,10 @@ use http::{Request, StatusCode};
 use proptest::prelude::*;
 use throttle_core::{Algorithm, Backend, BackendErrorKind, ManualClock, Timestamp};
 use throttle_redis::{RedisBackend, Single};
+use throttle_rules::{Registry, Rules};
 use throttle_test_servers::Server;
 use throttle_tower::candidate::Flips;
 use throttle_tower::limit::Ban;
-use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{
     Candidate, Constant, Decision, FixedWindow, Gcra, Header, InFlight, LimitReport, LimitTree,
     MemoryBackend, OnError, OnMissing, Rate, SlidingLog, ThrottleBuilder, ThrottleLayer, all,

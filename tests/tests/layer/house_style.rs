@@ -7,7 +7,12 @@ use std::path::Path;
 
 use crate::public_paths::files;
 
-const CRATES: [&str; 3] = ["throttle-core", "throttle-tower", "throttle-redis"];
+const CRATES: [&str; 4] = [
+    "throttle-core",
+    "throttle-tower",
+    "throttle-tower/rules",
+    "throttle-redis",
+];
 
 /// Files that only tests compile, next to those called `tests`.
 const TEST_FILES: [&str; 2] = ["failing_backend.rs", "memory/models.rs"];
@@ -27,25 +32,14 @@ const REPEATED: &[&str] = &[
     "throttle-redis Observed",
     "throttle-redis ObservedCall",
     "throttle-redis WaitingDecision",
-    "throttle-tower Asked",
-    "throttle-tower Condition",
-    "throttle-tower CostOf",
     "throttle-tower Counted",
     "throttle-tower Counts",
     "throttle-tower Decided",
     "throttle-tower Entry",
     "throttle-tower Found",
-    "throttle-tower FoundTier",
-    "throttle-tower KeyFuture",
     "throttle-tower Lookup",
-    "throttle-tower Place",
-    "throttle-tower Problem",
-    "throttle-tower Problems",
-    "throttle-tower Quota",
-    "throttle-tower Refused",
     "throttle-tower State",
     "throttle-tower Waiting",
-    "throttle-tower Watch",
 ];
 
 /// Types whose last word is no noun.
@@ -96,25 +90,19 @@ const NO_NOUNS: &[&str] = &[
     "throttle-tower Corrected",
     "throttle-tower Counted",
     "throttle-tower Decided",
-    "throttle-tower Described",
     "throttle-tower Either",
-    "throttle-tower Expected",
     "throttle-tower Found",
     "throttle-tower Held",
     "throttle-tower Holding",
-    "throttle-tower Joined",
     "throttle-tower Joining",
     "throttle-tower Judged",
     "throttle-tower Judging",
-    "throttle-tower KeyLeft",
     "throttle-tower KeySeen",
     "throttle-tower Keying",
     "throttle-tower Known",
     "throttle-tower Logged",
     "throttle-tower LookupFailed",
-    "throttle-tower Missed",
     "throttle-tower Narrowed",
-    "throttle-tower Normalized",
     "throttle-tower RefundedIfDropped",
     "throttle-tower Refused",
     "throttle-tower Running",
@@ -125,6 +113,13 @@ const NO_NOUNS: &[&str] = &[
     "throttle-tower Started",
     "throttle-tower Unsettled",
     "throttle-tower Waiting",
+    "throttle-tower/rules Described",
+    "throttle-tower/rules Expected",
+    "throttle-tower/rules Joined",
+    "throttle-tower/rules KeyLeft",
+    "throttle-tower/rules Missed",
+    "throttle-tower/rules Normalized",
+    "throttle-tower/rules Refused",
 ];
 
 /// Folders of a crate whose code says `place`.
@@ -139,9 +134,10 @@ const PLACES: &[&str] = &[
     "throttle-redis shortcut",
     "throttle-tower limit",
     "throttle-tower plans",
-    "throttle-tower rules",
     "throttle-tower throttle",
     "throttle-tower usage",
+    "throttle-tower/rules matching",
+    "throttle-tower/rules root",
 ];
 
 /// Public types whose names stay.

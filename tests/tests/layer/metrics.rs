@@ -12,8 +12,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use throttle_core::{Backend, BackendErrorKind, ManualClock};
+use throttle_rules::{Registry, Rules};
 use throttle_tower::limit::Ban;
-use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
     Candidate, Constant, Gcra, Header, InFlight, LimitTree, MemoryBackend, Metrics, OnError,

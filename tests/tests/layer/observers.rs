@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
 use throttle_core::{BackendErrorKind, Key, PolicyName};
-use throttle_tower::rules::{Registry, Rules};
+use throttle_rules::{Registry, Rules};
 use throttle_tower::{
     Activity, ClientIp, Constant, Event, Gcra, Header, InFlight, LayerInfo, Limit, LimitState,
     Observer, OnError, OnMissing, Outcome, Rate, ThrottleLayer, Warning, all, limit, plans,

@@ -1,14 +1,12 @@
-//! Rule files and the page are to be built on the public API alone. What they still use of the
-//! crate's private items is listed here, and the list only gets shorter.
+//! The page is to be built on the public API alone. What it still uses of the crate's private items
+//! is listed here, and the list only gets shorter.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A room of the crate, and the private paths that its files may use.
-const ROOMS: [(&str, &[&str]); 2] = [("rules", &RULES), ("observe/dashboard", &DASHBOARD)];
-
-const RULES: [&str; 0] = [];
+const ROOMS: [(&str, &[&str]); 1] = [("observe/dashboard", &DASHBOARD)];
 
 const DASHBOARD: [&str; 4] = [
     "lock::lock",
@@ -45,14 +43,14 @@ fn rooms_use_no_private_paths_but_those_that_are_listed() {
 fn paths_are_read_from_imports_and_from_code() {
     let text = code(
         "use crate::{lock::lock, limit::{self, Numbers as N}};\n// crate::comment\nlet a = \
-        crate::time::micros(b);\npub(in crate::rules) struct A;\n#[cfg(test)]\nmod tests { use \
+        crate::time::micros(b);\npub(in crate::event) struct A;\n#[cfg(test)]\nmod tests { use \
         crate::hidden; }",
     );
     let expected = [
+        "event",
         "limit",
         "limit::Numbers",
         "lock::lock",
-        "rules",
         "time::micros",
     ];
     assert_eq!(paths(&text), expected.map(str::to_owned).into());

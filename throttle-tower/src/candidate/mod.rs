@@ -5,8 +5,8 @@
 //! that come in.
 //!
 //! A [`Candidate`] has limits, or a layer, and a store of its own. The page on changed limits in
-//! the [guide](crate::guide) has a program, and one for a rule file: `rules.layer(…)` of the next
-//! file is a layer, which may be reloaded while it is a candidate.
+//! the [guide](crate::guide) has a program. The layer of another rule file, which may be reloaded
+//! meanwhile, is a candidate, too.
 //!
 //! ```
 //! use throttle_tower::{Candidate, Constant, Gcra, Rate, ThrottleLayer, limit};

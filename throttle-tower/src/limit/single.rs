@@ -200,8 +200,8 @@ impl<F> Limit<F> {
     ///
     /// It is called once for each request. A limit that does not apply costs a request this call,
     /// and over a store a little more. For hundreds of limits of a route each, use
-    /// [`LimitTree::select`](crate::LimitTree::select) or the `match` of a rule file (feature
-    /// `rules`): such limits are found by the route, and not asked.
+    /// [`LimitTree::select`](crate::LimitTree::select) or the `match` of a rule file (package
+    /// `tower-throttle-rules`): such limits are found by the route, and not asked.
     ///
     /// ```
     /// use http::request::Parts;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use throttle_extra::child;
 use throttle_extra::validator::VALIDATORS;
-use throttle_tower::rules::{Registry, Rules, SCHEMA};
+use throttle_rules::{Registry, Rules, SCHEMA};
 use throttle_tower::{Constant, Header};
 use toml::Table;
 
@@ -146,8 +146,8 @@ fn schema() -> Value {
 /// Every rule file of the repository.
 fn written_files() -> Vec<PathBuf> {
     let folders = [
-        "throttle-tower/src/rules/tests/good",
-        "throttle-tower/src/rules/tests/bad",
+        "throttle-tower/rules/src/tests/good",
+        "throttle-tower/rules/src/tests/bad",
         "examples/rules",
     ]
     .map(|folder| {
@@ -166,7 +166,7 @@ fn written_files() -> Vec<PathBuf> {
 /// in turn. Without `compose`, which would make another name of a limit a mistake, and then
 /// `compose` alone.
 fn changed_files(folder: &Path) -> Vec<PathBuf> {
-    let everything = repository().join("throttle-tower/src/rules/tests/good/everything.toml");
+    let everything = repository().join("throttle-tower/rules/src/tests/good/everything.toml");
     let mut document: Table = fs::read_to_string(everything).unwrap().parse().unwrap();
     let compose = document.remove("compose").unwrap();
     let mut changed = Vec::new();
@@ -389,7 +389,7 @@ fn example_is_checked_by_the_schema_that_it_names() {
         repository().join("examples/rules/throttle.toml"),
     );
     let text = fs::read_to_string(&example).unwrap();
-    let path = "../../throttle-tower/throttle.schema.json";
+    let path = "../../throttle-tower/rules/throttle.schema.json";
     assert!(text.starts_with(&format!("#:schema {path}\n")), "{text}");
     fs::write(folder.join("throttle.schema.json"), SCHEMA).unwrap();
     let lint = |file: &Path| {

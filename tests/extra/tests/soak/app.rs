@@ -13,7 +13,7 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::routing::get;
 use throttle_redis::{RedisBackend, Single};
-use throttle_tower::rules::{Handle, Registry, Rules};
+use throttle_rules::{Handle, Registry, Rules};
 use throttle_tower::shape::Shaper;
 use throttle_tower::throttle_core::Backend;
 use throttle_tower::{

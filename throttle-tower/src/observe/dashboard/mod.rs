@@ -93,7 +93,7 @@ use rendered::{FlipsOf, PageData};
 /// | `decided_by.now` | what decided in the latest second with requests: `store`, `local` (this process, by its [share](crate::OnError::Local)), `open` or `closed`; of several, the last of these; null before the first request |
 /// | `decided_by.decisions` | decisions of the last two minutes by each |
 /// | `decided_by.changes` | the last 20 times that this changed from one second to another, newest first: `seconds_ago`, `from` (null at first), `to` and `why`, the [label](throttle_core::BackendErrorKind::label) of the store's error or null |
-/// | `rules_changes` | the last 20 times that limits were replaced, for example by [rules](crate::rules), newest first, in seconds ago |
+/// | `rules_changes` | the last 20 times that limits were replaced, for example by [rules](https://docs.rs/tower-throttle-rules), newest first, in seconds ago |
 /// | `store` | `answers`, `failures` and `slowest_ms`: decisions of the last two minutes that had to be waited for |
 /// | `permits` | of each limit on [requests in flight](crate::InFlight): `name`, `taken` now, `most_taken` at one time and requests `refused` in the last two minutes |
 /// | `keys_held` | keys that the stores of the layers hold in this process, or null if they are elsewhere. A store that two layers share counts twice |
