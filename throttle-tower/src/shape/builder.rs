@@ -32,7 +32,16 @@ impl Shaper {
 
     /// A pace with options, among them a store that a fleet of processes shares.
     pub fn builder(pace: Pace) -> ShaperBuilder {
-        ShaperBuilder::new(pace)
+        ShaperBuilder {
+            pace,
+            backend: None,
+            name: None,
+            headroom: None,
+            on_error: None,
+            max_waiting: ShaperBuilder::DEFAULT_MAX_WAITING,
+            share_pauses: None,
+            rates: Vec::new(),
+        }
     }
 }
 
@@ -67,19 +76,6 @@ pub struct ShaperBuilder {
 impl ShaperBuilder {
     /// 100,000 calls.
     pub const DEFAULT_MAX_WAITING: usize = 100_000;
-
-    fn new(pace: Pace) -> Self {
-        Self {
-            pace,
-            backend: None,
-            name: None,
-            headroom: None,
-            on_error: None,
-            max_waiting: Self::DEFAULT_MAX_WAITING,
-            share_pauses: None,
-            rates: Vec::new(),
-        }
-    }
 
     /// Adds a pace of another unit, such as tokens, to that of requests:
     /// `.by_unit("tokens", Rate::per_minute(30_000))`. A call waits for its turn by all paces that

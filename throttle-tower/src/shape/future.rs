@@ -46,15 +46,15 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        state: FutureState<S, Req>,
+        pub(super) state: FutureState<S, Req>,
         // Boxed, so that it takes no room where responses are not read.
-        reader: Option<Box<ResponseReader<Req, S::Response>>>,
+        pub(super) reader: Option<Box<ResponseReader<Req, S::Response>>>,
     }
 }
 
 pin_project! {
     #[project = FutureStateProjection]
-    enum FutureState<S, Req>
+    pub(super) enum FutureState<S, Req>
     where
         S: Service<Req>,
     {
@@ -66,48 +66,10 @@ pin_project! {
 }
 
 /// A call that waits, with the ready service that `poll_ready` prepared for it.
-struct PreparedCall<S, Req> {
-    turn: TurnWait,
-    inner: S,
-    request: Req,
-}
-
-impl<S: Service<Req>, Req> ShapeFuture<S, Req> {
-    pub(super) fn calling(
-        response: S::Future,
-        reader: Option<Box<ResponseReader<Req, S::Response>>>,
-    ) -> Self {
-        Self {
-            state: FutureState::Calling { response },
-            reader,
-        }
-    }
-
-    pub(super) fn refused(error: ShapeError) -> Self {
-        Self {
-            state: FutureState::Refused {
-                error: Some(Box::new(error)),
-            },
-            reader: None,
-        }
-    }
-
-    pub(super) fn waiting(
-        turn: TurnWait,
-        inner: S,
-        request: Req,
-        reader: Option<Box<ResponseReader<Req, S::Response>>>,
-    ) -> Self {
-        let call = Some(Box::new(PreparedCall {
-            turn,
-            inner,
-            request,
-        }));
-        Self {
-            state: FutureState::Waiting { call },
-            reader,
-        }
-    }
+pub(super) struct PreparedCall<S, Req> {
+    pub(super) turn: TurnWait,
+    pub(super) inner: S,
+    pub(super) request: Req,
 }
 
 impl<S, Req> Future for ShapeFuture<S, Req>

@@ -1,7 +1,7 @@
 //! The rules by which a key obeys its upstream: a pure state, to which each instant is passed.
 
 mod fleet;
-mod known;
+mod fleet_pause;
 pub(super) mod shared;
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use self::known::FleetPause;
+use self::fleet_pause::FleetPause;
 use super::error::{Pause, PauseCause};
 use crate::headers::read_upstream::Allowance;
 

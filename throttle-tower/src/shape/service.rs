@@ -6,7 +6,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::error::ShapeError;
-use super::future::ShapeFuture;
+use super::future::{FutureState, PreparedCall, ShapeFuture};
 use super::layer::ShapeLayer;
 use super::response_reader::ResponseReader;
 use super::start::Start;
@@ -64,27 +64,40 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let layer = &self.layer;
-        let schedule = &layer.shaper.schedule;
-        let Some(demand) = layer.functions.demand(&request, &schedule.paces) else {
-            return ShapeFuture::calling(self.inner.call(request), None);
+        let ShapeLayer { shaper, functions } = &self.layer;
+        let Some(demand) = functions.demand(&request, &shaper.schedule.paces) else {
+            let response = self.inner.call(request);
+            return ShapeFuture {
+                state: FutureState::Calling { response },
+                reader: None,
+            };
         };
-        let mut reader = ResponseReader::new(layer, &demand);
-        match schedule.start(demand) {
+        let mut reader = ResponseReader::new(&self.layer, &demand);
+        let state = match shaper.schedule.start(demand) {
             Ok(Start::Left(receipt)) => {
                 if let Some(reader) = &mut reader {
                     reader.left(receipt);
                 }
-                ShapeFuture::calling(self.inner.call(request), reader)
+                let response = self.inner.call(request);
+                FutureState::Calling { response }
             }
             Ok(Start::Waits(turn)) => {
                 // The clone is not ready; the service that `poll_ready` prepared waits.
                 let clone = self.inner.clone();
-                let ready = mem::replace(&mut self.inner, clone);
-                ShapeFuture::waiting(turn, ready, request, reader)
+                let call = PreparedCall {
+                    turn,
+                    inner: mem::replace(&mut self.inner, clone),
+                    request,
+                };
+                FutureState::Waiting {
+                    call: Some(Box::new(call)),
+                }
             }
-            Err(refusal) => ShapeFuture::refused(refusal),
-        }
+            Err(error) => FutureState::Refused {
+                error: Some(Box::new(error)),
+            },
+        };
+        ShapeFuture { state, reader }
     }
 }
 
