@@ -29,13 +29,13 @@ pub(crate) type Writer<'a> = Cow<'a, Arc<Algorithm>>;
 #[derive(Clone)]
 pub(crate) struct Cell<'a> {
     pub(super) by: &'a Algorithm,
-    /// A large one may be borrowed for a look.
+    /// Borrowed where only a wait or a standing is wanted.
     pub(super) repr: Cow<'a, Repr>,
     /// The parameters that wrote the state, as long as they are others than `by`.
     pub(super) writer: Option<Writer<'a>>,
     pub(super) at: Timestamp,
     /// What stands over the state.
-    pub(super) exception: Option<Cow<'a, Box<Exception>>>,
+    pub(super) exception: Option<Box<Exception>>,
     /// µs by which the clock is behind `at`.
     pub(super) lag: u64,
     /// Whether `at` counts only until the first charge; later requests are decided at the clock's
@@ -60,38 +60,9 @@ impl<'a> Cell<'a> {
     ) -> Self {
         let writer = writer.filter(|writer| !writer.is_alike(by));
         let (exception, repr) = repr.without_exception();
-        let (repr, exception) = (Cow::Owned(repr), exception.map(Cow::Owned));
         Self {
             by,
-            repr,
-            writer,
-            at,
-            exception,
-            lag: 0,
-            until_charged: false,
-            reserve: 0,
-        }
-    }
-
-    /// The same for a look.
-    pub(crate) fn lent(
-        by: &'a Algorithm,
-        writer: &'a Arc<Algorithm>,
-        repr: &'a Repr,
-        at: Timestamp,
-    ) -> Self {
-        let writer = if writer.is_alike(by) {
-            None
-        } else {
-            Some(Cow::Borrowed(writer))
-        };
-        let (exception, repr) = match repr {
-            Repr::Excepted(exception, beneath) => (Some(Cow::Borrowed(exception)), &**beneath),
-            repr => (None, repr),
-        };
-        Self {
-            by,
-            repr: Cow::Borrowed(repr),
+            repr: Cow::Owned(repr),
             writer,
             at,
             exception,
@@ -115,9 +86,8 @@ impl<'a> Cell<'a> {
     }
 
     /// Sets the units that a cost must leave free.
-    pub(crate) fn leaving(mut self, reserve: u64) -> Self {
+    pub(crate) fn leave(&mut self, reserve: u64) {
         self.reserve = reserve;
-        self
     }
 
     /// Whether the deciding parameters have written the state.
@@ -126,9 +96,7 @@ impl<'a> Cell<'a> {
     }
 
     pub(crate) fn into_repr(self) -> Repr {
-        self.repr
-            .into_owned()
-            .beneath(self.exception.map(Cow::into_owned))
+        self.repr.into_owned().beneath(self.exception)
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost that exceeds the capacity

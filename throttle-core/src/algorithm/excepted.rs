@@ -23,7 +23,7 @@ impl<'a> Cell<'a> {
     /// Sets an exception in place of one that there is, or lifts it. The state beneath stays as it
     /// is.
     pub(crate) fn except(&mut self, exception: Option<Exception>) {
-        self.exception = exception.map(Box::new).map(Cow::Owned);
+        self.exception = exception.map(Box::new);
     }
 
     /// The exception, if it decides.
@@ -34,7 +34,7 @@ impl<'a> Cell<'a> {
 
     /// What stands over the state, whether it decides or not.
     pub(crate) fn exception(&self) -> Option<&Exception> {
-        self.exception.as_deref().map(Box::as_ref)
+        self.exception.as_deref()
     }
 
     /// Forgets an exception that is over.
@@ -55,12 +55,6 @@ impl<'a> Cell<'a> {
             }) => Excepted::Banned,
             Some(_) => Excepted::Otherwise,
         }
-    }
-
-    /// Whether an admitted cost is charged.
-    pub(crate) fn charges(&self) -> bool {
-        self.in_force()
-            .is_none_or(|exception| matches!(exception.treatment, Treatment::Limit(_)))
     }
 
     /// The parameters that wrote the state, if an exception stands over it: they are kept beside

@@ -97,6 +97,6 @@ pub use exception::{Exception, Strikes, Treatment};
 pub use kind::{Algorithm, IntoAlgorithm};
 pub use state::State;
 pub(crate) use stored::{Repr, Stored, Words};
-pub(crate) use transition::{Transition, ask, take};
+pub(crate) use transition::{Transition, ask};
 pub use verdict::Verdict;
 pub(crate) use verdict::{Mark, NEVER, Outcome, Standing, Taken};

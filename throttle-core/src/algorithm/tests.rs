@@ -9,10 +9,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::cell::Writer;
+use super::transition::take;
 use super::{
     Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket,
     LeakyMeter, Outcome, Repr, SlidingLog, SlidingWindow, Standing, State, Stored, TokenBucket,
-    Transition, Treatment, Visitor, ask, take,
+    Transition, Treatment, Visitor, ask,
 };
 use crate::rate::Rate;
 use crate::time::Timestamp;

@@ -3,77 +3,66 @@
 
 use std::borrow::Cow;
 
-use super::policies::Parameters;
+use super::policies::CallParameters;
 use super::shard::{LockedShard, Shared, Written};
 use super::slot::Label;
 use crate::algorithm::Cell;
 use crate::backend::ReceiptItem;
 use crate::time::Timestamp;
 
-/// Where a key's state came from, and where [`store`](Self::store) puts it.
+/// A key's state, where it came from, and where [`store`](Self::store) puts it.
 pub(super) struct Entry<'a> {
-    parameters: &'a Parameters,
+    pub(super) cell: Cell<'a>,
+    parameters: CallParameters<'a>,
     label: Label,
-    place: Place,
-}
-
-enum Place {
-    /// The key has a slot, last seen at this index, with a state of these parameters.
-    Slot { index: usize, written: Written },
-    /// The key has no slot. Room for one may be reserved.
-    New { reserved: bool },
+    /// The index at which the key's slot was last seen, and which parameters wrote its state.
+    slot: Option<(usize, Written)>,
+    /// Whether room for a new slot is reserved.
+    has_room: bool,
 }
 
 impl<'a> Entry<'a> {
     /// Finds the state of a key, or makes room for a new one if the request would charge it. When
     /// the store is full, the key shares the overflow bucket of its parameters. Slots of `kept`
-    /// labels are not swept to make room.
+    /// keys are not swept to make room.
     pub(super) fn locate(
-        parameters: &'a Parameters,
+        parameters: CallParameters<'a>,
         label: Label,
         (cost, now): (u64, Timestamp),
         shard: &mut LockedShard<'_>,
-        kept: &[Label],
+        kept: &[u128],
         shared: &'a Shared,
-    ) -> (Self, Cell<'a>) {
+    ) -> Self {
         if let Some(index) = shard.find(label) {
             return Self::load(parameters, label, index, now, shard, shared);
         }
         let bucket = Label::overflow(parameters);
         // An overflow bucket is not counted, so it needs no room.
-        let reserved = cost > 0 && !label.is_overflow() && shard.make_room(now, kept, shared);
-        let place = Place::New { reserved };
+        let has_room = cost > 0 && !label.is_overflow() && shard.make_room(now, kept, shared);
+        let new = |label, cell| Self {
+            cell,
+            parameters,
+            label,
+            slot: None,
+            has_room,
+        };
         if let Some(index) = shard.find_bucket(bucket) {
-            let (entry, cell) = Self::load(parameters, bucket, index, now, shard, shared);
-            if !reserved {
-                return (entry, cell);
+            let of_bucket = Self::load(parameters, bucket, index, now, shard, shared);
+            if !has_room {
+                return of_bucket;
             }
             // There is room again. The key may have used units of the shared bucket, and those stay
             // used.
-            entry.store(cell.clone(), false, shard, shared);
-            return (
-                Self {
-                    parameters,
-                    label,
-                    place,
-                },
-                cell.until_charged(),
-            );
+            let cell = of_bucket.cell.clone();
+            of_bucket.store(false, shard, shared);
+            return new(label, cell.until_charged());
         }
-        let cell = Cell::fresh(&parameters.algorithm, shard.earliest(now)).behind(now);
-        let (label, cell) = if cost > 0 && !reserved {
-            (bucket, cell)
+        let cell = Cell::fresh(parameters.algorithm, shard.earliest(now)).behind(now);
+        if cost > 0 && !has_room {
+            new(bucket, cell)
         } else {
-            (label, cell.until_charged())
-        };
-        (
-            Self {
-                parameters,
-                label,
-                place,
-            },
-            cell,
-        )
+            new(label, cell.until_charged())
+        }
     }
 
     pub(super) fn label(&self) -> Label {
@@ -88,7 +77,7 @@ impl<'a> Entry<'a> {
     /// Settles a charge of the key. Where nothing of the charge is left, the key may owe more,
     /// which counts like a charge that is made now.
     pub(super) fn settle(
-        parameters: &'a Parameters,
+        parameters: CallParameters<'a>,
         label: Label,
         (item, now): (&ReceiptItem, Timestamp),
         shard: &mut LockedShard<'_>,
@@ -100,84 +89,78 @@ impl<'a> Entry<'a> {
         } else {
             item.actual.saturating_sub(item.taken.cost)
         };
-        let (entry, mut cell) = match shard.find(label) {
-            Some(index) => Self::load(parameters, label, index, now, shard, shared),
-            None if more > 0 => Self::locate(parameters, label, (more, now), shard, &[], shared),
-            None => return,
-        };
-        cell.settle(item.taken, item.actual);
+        if more == 0 && shard.find(label).is_none() {
+            return;
+        }
+        let mut entry = Self::locate(parameters, label, (more, now), shard, &[], shared);
+        entry.cell.settle(item.taken, item.actual);
         // What other parameters count in a shared bucket stays there.
-        let insert = cell.is_own();
-        entry.store(cell, insert, shard, shared);
+        let insert = entry.cell.is_own();
+        entry.store(insert, shard, shared);
     }
 
     /// Moves the state out of the slot at an index.
     fn load(
-        parameters: &'a Parameters,
+        parameters: CallParameters<'a>,
         label: Label,
         index: usize,
         now: Timestamp,
         shard: &mut LockedShard<'_>,
         shared: &'a Shared,
-    ) -> (Self, Cell<'a>) {
+    ) -> Self {
         let content = shard
             .table
             .get(index)
             .expect("a slot that was found is used");
-        let (repr, written) = shard.take_state(&content, &shared.policies);
-        let numbered = || content.algorithm(&shared.policies).map(Cow::Borrowed);
-        let writer = written.unnumbered.clone().map(Cow::Owned).or_else(numbered);
+        let numbered = content.algorithm(&shared.policies);
+        let (repr, unnumbered) = shard.rest.take(&content, numbered);
+        let written = Written {
+            writer: content.writer(),
+            unnumbered,
+        };
+        let writer = match (numbered, &written.unnumbered) {
+            (Some(_), _) if written.writer == parameters.writer => None,
+            (Some(numbered), _) => Some(Cow::Borrowed(numbered)),
+            (None, unnumbered) => unnumbered.clone().map(Cow::Owned),
+        };
         // A key that was forgotten may share an overflow bucket.
         let at = if label.is_overflow() {
             shard.earliest(now)
         } else {
             now
         };
-        let cell = Cell::new(&parameters.algorithm, writer, repr, at).behind(now);
-        (
-            Self {
-                parameters,
-                label,
-                place: Place::Slot { index, written },
-            },
-            cell,
-        )
+        Self {
+            cell: Cell::new(parameters.algorithm, writer, repr, at).behind(now),
+            parameters,
+            label,
+            slot: Some((index, written)),
+            has_room: false,
+        }
     }
 
     /// Puts the state back into the key's slot. A key without a slot gets one if `insert` is set.
-    pub(super) fn store(
-        self,
-        cell: Cell<'_>,
-        insert: bool,
-        shard: &mut LockedShard<'_>,
-        shared: &Shared,
-    ) {
-        let Self {
-            parameters,
-            label,
-            place,
-        } = self;
-        let written_by = |former: Option<Written>| {
-            let before = former.as_ref().and_then(|former| former.unnumbered.clone());
-            match (cell.writer_beneath(before), former) {
-                (Some(writer), _) => Written::beside(writer),
-                (None, Some(former)) if !cell.is_own() => former,
-                (None, _) => Written::by(parameters),
+    pub(super) fn store(self, insert: bool, shard: &mut LockedShard<'_>, shared: &Shared) {
+        let (index, former) = self.slot.unzip();
+        if former.is_none() && !insert {
+            if self.has_room {
+                shared.release(1);
             }
+            return;
+        }
+        let before = former.as_ref().and_then(|former| former.unnumbered.clone());
+        let written = match (self.cell.writer_beneath(before), former) {
+            (Some(writer), _) => Written::beside(writer),
+            (None, Some(former)) if !self.cell.is_own() => former,
+            (None, _) => Written::by(self.parameters),
         };
-        match place {
-            Place::Slot { index, written } => {
-                let written = written_by(Some(written));
-                if let Some(index) = shard.find_again(label, index) {
-                    shard.put_state(index, cell.into_repr(), written);
+        let repr = self.cell.into_repr();
+        match index {
+            None => shard.insert(self.label, repr, written),
+            Some(index) => {
+                if let Some(index) = shard.find_again(self.label, index) {
+                    shard.put_state(index, repr, written);
                 }
             }
-            Place::New { .. } if insert => {
-                let written = written_by(None);
-                shard.insert(label, cell.into_repr(), written);
-            }
-            Place::New { reserved: true } => shared.release(1),
-            Place::New { .. } => {}
         }
     }
 }

@@ -1,5 +1,7 @@
-//! Sets, lifts and lists exceptions, and counts strikes. Such a state lies [beside the
-//! table](super::beside), with the parameters that wrote it.
+//! Sets, lifts and lists exceptions, and counts strikes. Such a state is kept with its exception
+//! and the parameters that wrote it, and not in its slot.
+
+use std::borrow::Cow;
 
 use super::entry::Entry;
 use super::slot::Label;
@@ -66,7 +68,7 @@ impl Store {
         step: impl FnOnce(Option<&Exception>) -> Option<Option<Exception>>,
     ) -> Result<(), &'static str> {
         let policy = &set.policies[policy];
-        let (parameters, hash) = (policy.parameters(0), self.key_hasher.hash(key));
+        let (parameters, hash) = (policy.of_call(0, None), self.key_hasher.hash(key));
         let label = Label::new(hash, policy.number());
         let mut shard = self.shard(hash).lock();
         if shard.find(label).is_none() {
@@ -82,19 +84,18 @@ impl Store {
             }
         }
         // It needs a slot as a charge does.
-        let (entry, mut cell) =
-            Entry::locate(parameters, label, (1, now), &mut shard, &[], &self.shared);
+        let mut entry = Entry::locate(parameters, label, (1, now), &mut shard, &[], &self.shared);
         let has_room = !entry.is_overflow();
         let changed = if has_room {
-            step(cell.exception())
+            step(entry.cell.exception())
         } else {
             None
         };
         let is_changed = changed.is_some();
         if let Some(exception) = changed {
-            cell.except(exception);
+            entry.cell.except(exception);
         }
-        entry.store(cell, is_changed, &mut shard, &self.shared);
+        entry.store(is_changed, &mut shard, &self.shared);
         if has_room {
             Ok(())
         } else {
@@ -115,7 +116,8 @@ impl Store {
         for shard in &self.shards {
             let shard = shard.lock();
             for content in (0..shard.table.end()).filter_map(|index| shard.table.get(index)) {
-                if let Some(Repr::Excepted(exception, _)) = shard.rest.unnumbered_state(&content)
+                if let Some((Cow::Borrowed(Repr::Excepted(exception, _)), _)) =
+                    shard.rest.state(&content, &self.shared.policies)
                     && (content.label().policy() == number
                         && exception.until > now
                         && found.len() < most)

@@ -1,5 +1,5 @@
 //! The fast path: one policy whose key has a slot that the same parameters wrote. Nearly every
-//! request takes it, or that [of several policies](super::fast_set).
+//! request takes it, or that [of several policies](super::decide_set).
 //!
 //! A small state is decided as a copy, which was read without a lock. A request that is charged
 //! begins a change of its key's shard, which fails if another thread has changed it since, and
@@ -16,9 +16,9 @@ use crate::decision::Decision;
 use crate::key::Key;
 use crate::time::Timestamp;
 
-/// What one policy is asked.
+/// One call, and the parameters that decide it.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct SingleCall<'a> {
     pub(super) parameters: &'a Parameters,
     pub(super) key: &'a Key,
     pub(super) cost: u64,
@@ -28,28 +28,30 @@ pub(super) struct Asked<'a> {
 impl Store {
     /// Decides one policy.
     #[inline(always)]
-    pub(super) fn decide_alone(&self, asked: Asked<'_>) -> Decision {
-        let (shard, label, writer) = self.place(&asked);
+    pub(super) fn decide_alone(&self, call: SingleCall<'_>) -> Decision {
+        if !call.parameters.is_plain {
+            return self.decide_large(call);
+        }
+        let (shard, label, writer) = self.locate(call);
         match shard.table.read(label, writer) {
-            Ok(known) if asked.parameters.is_plain => asked.parameters.algorithm.accept(Alone {
+            Ok(known) => call.parameters.algorithm.accept(Alone {
                 store: self,
                 known,
-                asked,
+                call,
             }),
-            Ok(known) => self.decide_large(asked, shard, known),
-            Err(unread) => self.decide_otherwise(asked, unread),
+            Err(unread) => self.decide_unread(call, unread),
         }
     }
 
-    /// Decides one policy whose key is not known, or could not be read because of other threads.
+    /// Decides one policy whose state is not in its slot, or could not be read because of other
+    /// threads.
     #[cold]
     #[inline(never)]
-    fn decide_otherwise(&self, asked: Asked<'_>, unread: Unread) -> Decision {
-        if unread == Unread::Disturbed && asked.parameters.algorithm.is_small() {
-            self.decide_undisturbed(asked, false)
+    fn decide_unread(&self, call: SingleCall<'_>, unread: Unread) -> Decision {
+        if unread == Unread::Disturbed {
+            self.decide_undisturbed(call, false)
         } else {
-            self.decide_new(&asked)
-                .unwrap_or_else(|| self.decide_one(&asked))
+            self.decide_one(call)
         }
     }
 
@@ -57,8 +59,8 @@ impl Store {
     /// meanwhile.
     #[cold]
     #[inline(never)]
-    fn decide_undisturbed(&self, asked: Asked<'_>, was_disturbed: bool) -> Decision {
-        let (shard, label, writer) = self.place(&asked);
+    fn decide_undisturbed(&self, call: SingleCall<'_>, was_disturbed: bool) -> Decision {
+        let (shard, label, writer) = self.locate(call);
         let mut table = shard.table.change();
         let known = table.read_held(label, writer);
         if was_disturbed {
@@ -66,40 +68,35 @@ impl Store {
         }
         let Some(known) = known else {
             drop(table);
-            return self.decide_one(&asked);
+            return self.decide_one(call);
         };
-        asked.parameters.algorithm.accept(Alone {
+        call.parameters.algorithm.accept(Alone {
             store: self,
             known,
-            asked,
+            call,
         })
     }
 
-    /// Decides one policy whose state is too large for its slot.
+    /// Decides one policy whose state does not fit a slot: where it is, if the same parameters wrote
+    /// it.
     #[inline(never)]
-    fn decide_large(&self, asked: Asked<'_>, shard: &Shard, known: Known<'_>) -> Decision {
-        let mut rest = shard.lock_rest();
-        // Keys do not move from here on.
-        let known = if known.is_still() {
-            Some(known)
-        } else {
-            let (shard, label, writer) = self.place(&asked);
-            shard.table.change().read_held(label, writer)
-        };
-        let state = known.and_then(|known| rest.large_state(known.words));
-        let decision =
-            state.and_then(|state| asked.parameters.algorithm.accept(Large(state, asked)));
-        drop(rest);
-        decision.unwrap_or_else(|| self.decide_one(&asked))
+    fn decide_large(&self, call: SingleCall<'_>) -> Decision {
+        let (shard, label, writer) = self.locate(call);
+        let mut shard = shard.lock();
+        let decision = shard
+            .large_state(label, writer)
+            .and_then(|state| call.parameters.algorithm.accept(Large { state, call }));
+        drop(shard);
+        decision.unwrap_or_else(|| self.decide_one(call))
     }
 
     #[inline(always)]
-    pub(super) fn place(&self, asked: &Asked<'_>) -> (&Shard, Label, u8) {
-        let hash = self.key_hasher.hash(asked.key);
+    fn locate(&self, call: SingleCall<'_>) -> (&Shard, Label, u8) {
+        let hash = self.key_hasher.hash(call.key);
         (
             self.shard(hash),
-            Label::new(hash, asked.parameters.policy),
-            asked.parameters.writer,
+            Label::new(hash, call.parameters.policy),
+            call.parameters.writer,
         )
     }
 }
@@ -109,7 +106,7 @@ impl Store {
 struct Alone<'a> {
     store: &'a Store,
     known: Known<'a>,
-    asked: Asked<'a>,
+    call: SingleCall<'a>,
 }
 
 impl Visitor for Alone<'_> {
@@ -120,8 +117,8 @@ impl Visitor for Alone<'_> {
         let Self {
             store,
             known,
-            asked:
-                Asked {
+            call:
+                SingleCall {
                     parameters,
                     key,
                     cost,
@@ -136,7 +133,7 @@ impl Visitor for Alone<'_> {
             && !known.replace(parameters.writer, words)
         {
             return store.decide_undisturbed(
-                Asked {
+                SingleCall {
                     parameters,
                     key,
                     cost,
@@ -149,24 +146,24 @@ impl Visitor for Alone<'_> {
     }
 }
 
-/// The same with a state that is too large for its slot. `None` if another algorithm wrote it.
-struct Large<'a>(&'a mut Repr, Asked<'a>);
+/// One policy's decision on a state that does not fit a slot. `None` if another algorithm wrote it.
+struct Large<'a> {
+    state: &'a mut Repr,
+    call: SingleCall<'a>,
+}
 
 impl Visitor for Large<'_> {
     type Output = Option<Decision>;
 
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Option<Decision> {
-        let Self(
-            state,
-            Asked {
-                parameters,
-                cost,
-                now,
-                ..
-            },
-        ) = self;
-        let (outcome, standing) =
-            A::State::change(state, |state| algorithm.decide(state, now, cost))?;
+        let SingleCall {
+            parameters,
+            cost,
+            now,
+            ..
+        } = self.call;
+        let decide = |state: &mut _| algorithm.decide(state, now, cost);
+        let (outcome, standing) = A::State::change(self.state, decide)?;
         Some(Decision::of_one(outcome, standing, parameters.tier, false))
     }
 }

@@ -1,12 +1,11 @@
 //! The in-process backend: sharded, bounded, swept as it goes.
 //!
-//! `backend` is the public face and `store` holds the shards. A request enters in `decide`. Nearly
-//! every request is then decided in `fast_path` (one policy; `new_key` if it is the key's first) or
-//! `fast_set` (several; `request` finds their keys; `beside` decides keys with exceptions or
-//! parameters of their own), and any other on the `entry` of each of its keys. A key that finds no
-//! room shares an overflow bucket, in `entry`. `sweep` forgets keys and makes room, `policies`
-//! numbers the parameters that slots refer to, `key_hash` hides the keys, and a `snapshot` outlives
-//! the process.
+//! `backend` is the public face and `store` holds the shards. A request enters in `decide`. One
+//! policy on a known key is decided in `fast_path`, without a lock. Several are decided in
+//! `decide_set`, in the held tables of their keys (`request` finds them). Any other state is decided
+//! on the `entry` of its key, in a locked shard. A key that finds no room shares an overflow bucket,
+//! in `entry`. `sweep` forgets keys and makes room, `policies` numbers the parameters that slots
+//! refer to, `key_hash` hides the keys, and a `snapshot` outlives the process.
 //!
 //! A `shard` is a `table` of `slot`s and what only its lock opens. The table may be read at any
 //! time: its slots lie in `segments` that never move, and its `version` tells a reader whether what
@@ -14,16 +13,14 @@
 //! preemption.
 
 mod backend;
-mod beside;
 mod decide;
+mod decide_set;
 mod entry;
 mod except;
 mod fast_path;
-mod fast_set;
 mod key_hash;
 #[cfg(all(test, throttle_models))]
 mod models;
-mod new_key;
 mod policies;
 mod request;
 mod segments;

@@ -1,6 +1,5 @@
 //! The policies that a store has seen, and the parameters that may have written its slots.
 
-use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -20,7 +19,7 @@ pub(super) struct Policies {
     adding: Mutex<()>,
 }
 
-/// In place of a number: the parameters are beside the state, because there are too many for
+/// In place of a number: the parameters are with the state, because there are too many for
 /// numbers, or they are one key's own.
 pub(super) const UNNUMBERED: u8 = u8::MAX;
 
@@ -30,7 +29,7 @@ struct Entry {
     parameters: GrowOnly<Arc<Algorithm>, { UNNUMBERED as usize }>,
 }
 
-/// The parameters that a call is decided by.
+/// The parameters of a policy in one tier.
 #[derive(Clone, Debug)]
 pub(super) struct Parameters {
     /// The policy's number in the store.
@@ -38,12 +37,37 @@ pub(super) struct Parameters {
     /// The number of the parameters, which names them in slots.
     pub(super) writer: u8,
     pub(super) tier: u8,
-    pub(super) algorithm: Algorithm,
-    /// The same parameters, if they are [`UNNUMBERED`], to be kept beside a state.
-    pub(super) unnumbered: Option<Arc<Algorithm>>,
     /// Whether a slot holds all there is of a state: the parameters have a number, and the state
     /// fits.
     pub(super) is_plain: bool,
+    pub(super) algorithm: Arc<Algorithm>,
+}
+
+/// The parameters that decide a call: those of a tier, or the key's own.
+#[derive(Clone, Copy)]
+pub(super) struct CallParameters<'a> {
+    pub(super) policy: u16,
+    pub(super) writer: u8,
+    pub(super) tier: u8,
+    pub(super) algorithm: &'a Arc<Algorithm>,
+}
+
+impl Parameters {
+    pub(super) fn of_call(&self) -> CallParameters<'_> {
+        CallParameters {
+            policy: self.policy,
+            writer: self.writer,
+            tier: self.tier,
+            algorithm: &self.algorithm,
+        }
+    }
+}
+
+impl<'a> CallParameters<'a> {
+    /// The parameters themselves, if they are [`UNNUMBERED`], to be kept with a state.
+    pub(super) fn unnumbered(self) -> Option<&'a Arc<Algorithm>> {
+        Some(self.algorithm).filter(|_| self.writer == UNNUMBERED)
+    }
 }
 
 /// A policy of a set: its parameters in each tier.
@@ -67,36 +91,21 @@ impl Member {
     }
 
     /// The parameters that decide: a key's own, or those of a tier.
-    pub(super) fn deciding(&self, tier: u8, own: Option<&Arc<Algorithm>>) -> Cow<'_, Parameters> {
-        let Some(own) = own else {
-            return Cow::Borrowed(self.parameters(tier));
-        };
-        let (policy, unnumbered) = (self.number(), Some(Arc::clone(own)));
-        let (writer, tier) = (UNNUMBERED, Policy::OWN);
-        Cow::Owned(Parameters {
-            policy,
-            writer,
-            tier,
-            algorithm: **own,
-            unnumbered,
-            is_plain: false,
-        })
-    }
-
-    /// Whether some tier has parameters without a number, which the fast paths do not know.
-    pub(super) fn has_unnumbered(&self) -> bool {
-        self.each()
-            .any(|parameters| parameters.unnumbered.is_some())
-    }
-
-    /// Whether some tier has states that do not fit a slot.
-    pub(super) fn has_large(&self) -> bool {
-        self.each()
-            .any(|parameters| !parameters.algorithm.is_small())
-    }
-
-    fn each(&self) -> impl Iterator<Item = &Parameters> {
-        [&self.first].into_iter().chain(&*self.others)
+    pub(super) fn of_call<'a>(
+        &'a self,
+        tier: u8,
+        own: Option<&'a Arc<Algorithm>>,
+    ) -> CallParameters<'a> {
+        let of_tier = self.parameters(tier).of_call();
+        match own {
+            None => of_tier,
+            Some(algorithm) => CallParameters {
+                writer: UNNUMBERED,
+                tier: Policy::OWN,
+                algorithm,
+                ..of_tier
+            },
+        }
     }
 
     /// The policy's number in the store.
@@ -152,7 +161,7 @@ impl Policies {
         algorithm: Algorithm,
         tier: u8,
     ) -> Result<Parameters, ConfigError> {
-        let make = |_| Entry {
+        let make = || Entry {
             name: name.into(),
             parameters: GrowOnly::new(),
         };
@@ -161,26 +170,23 @@ impl Policies {
             let rule = "a memory backend holds at most 1023 policies of different names";
             return Err(ConfigError::new("number of policies", Self::MAX + 1, rule).in_policy(name));
         };
+        let make = || Arc::new(algorithm);
         let numbered = match tier {
             Policy::OWN => None,
             _ => entry
                 .parameters
-                .find_or_push(|known| known.is_alike(&algorithm), |_| Arc::new(algorithm)),
+                .find_or_push(|known| known.is_alike(&algorithm), make),
         };
-        let writer = numbered.map_or(UNNUMBERED, |(place, _)| place as u8);
-        let unnumbered = if numbered.is_none() {
-            Some(Arc::new(algorithm))
-        } else {
-            None
+        let (writer, algorithm) = match numbered {
+            Some((index, known)) => (index as u8, Arc::clone(known)),
+            None => (UNNUMBERED, make()),
         };
-        let is_plain = numbered.is_some() && algorithm.is_small();
         Ok(Parameters {
             policy: number as u16,
             writer,
             tier,
+            is_plain: writer != UNNUMBERED && algorithm.is_small(),
             algorithm,
-            unnumbered,
-            is_plain,
         })
     }
 
@@ -212,20 +218,20 @@ impl<T, const MAX: usize> GrowOnly<T, MAX> {
         Self(OnceLock::new())
     }
 
-    fn get(&self, place: usize) -> Option<&T> {
-        self.0.get()?.get(place)?.get()
+    fn get(&self, index: usize) -> Option<&T> {
+        self.0.get()?.get(index)?.get()
     }
 
-    /// Returns the value that `is` finds, or adds one; with its place. `None` if the list is full.
+    /// Returns the value that `is` finds, or adds one; with its index. `None` if the list is full.
     fn find_or_push(
         &self,
         is: impl Fn(&T) -> bool,
-        make: impl FnOnce(usize) -> T,
+        make: impl FnOnce() -> T,
     ) -> Option<(usize, &T)> {
         let slots = self
             .0
             .get_or_init(|| (0..MAX).map(|_| OnceLock::new()).collect());
-        let place = slots.iter().position(|slot| slot.get().is_none_or(&is))?;
-        Some((place, slots[place].get_or_init(|| make(place))))
+        let index = slots.iter().position(|slot| slot.get().is_none_or(&is))?;
+        Some((index, slots[index].get_or_init(make)))
     }
 }

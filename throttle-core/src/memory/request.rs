@@ -6,7 +6,6 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::key_hash::KeyHash;
-use super::policies::Member;
 use super::shard::Shard;
 use super::store::{MemorySet, Store};
 use crate::backend::Call;
@@ -19,6 +18,8 @@ pub(super) struct Request<'a> {
     /// One for each policy, or fewer.
     pub(super) calls: &'a [Call],
     pub(super) now: Timestamp,
+    /// Whether every call is [usual](Call::is_usual).
+    pub(super) is_usual: bool,
     pub(super) runs: SmallVec<[Run<'a>; 8]>,
     /// Each shard once, in the order in which every request holds them, so that no two requests
     /// wait for each other.
@@ -27,7 +28,7 @@ pub(super) struct Request<'a> {
 
 /// Calls that follow each other with the same key. Calls that do not apply may be among them.
 pub(super) struct Run<'a> {
-    pub(super) places: Range<usize>,
+    pub(super) policies: Range<usize>,
     pub(super) hash: KeyHash,
     pub(super) shard: &'a Shard,
 }
@@ -46,6 +47,7 @@ impl<'a> Request<'a> {
             set,
             calls,
             now,
+            is_usual: true,
             runs: SmallVec::new(),
             shards: SmallVec::new(),
         }
@@ -55,19 +57,20 @@ impl<'a> Request<'a> {
     #[inline(always)]
     pub(super) fn locate(&mut self) {
         let mut last = None;
-        for (place, call) in self.calls.iter().enumerate() {
+        for (policy, call) in self.calls.iter().enumerate() {
             let Some(key) = &call.key else { continue };
+            self.is_usual &= call.is_usual();
             // Most calls of a request have the same key, which is hashed once if it is short.
             let number = key.as_number();
             if number.is_none() || last != number {
                 last = number;
                 let hash = self.store.key_hasher.hash(key);
                 if let Some(run) = self.runs.last_mut() {
-                    run.places.end = place;
+                    run.policies.end = policy;
                 }
                 let shard = self.store.shard(hash);
                 self.runs.push(Run {
-                    places: place..self.calls.len(),
+                    policies: policy..self.calls.len(),
                     hash,
                     shard,
                 });
@@ -81,29 +84,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The policies that apply, by their places in the set, each with the run of its key.
-    pub(super) fn applying(&self) -> impl Iterator<Item = (usize, &Run<'a>)> {
-        let applies = |place: &usize| self.calls[*place].key.is_some();
-        self.runs.iter().flat_map(move |run| {
-            run.places
-                .clone()
-                .filter(applies)
-                .map(move |place| (place, run))
-        })
-    }
-
-    /// The place of a shard among those of the request.
+    /// The index of a run's shard among those of the request.
     pub(super) fn shard(&self, run: &Run<'_>) -> usize {
         self.shards
             .partition_point(|shard| shard.order() < run.shard.order())
-    }
-
-    /// Whether a policy applies whose states do not fit their slots.
-    pub(super) fn has_large(&self) -> bool {
-        let mut calls = self.set.policies.iter().zip(self.calls);
-        let is_large = |(policy, call): (&Member, &Call)| {
-            call.key.is_some() && !policy.parameters(call.tier()).algorithm.is_small()
-        };
-        self.set.has_large && calls.any(is_large)
     }
 }

@@ -4,10 +4,11 @@
 //! their tables in ascending order. A request that holds a table waits for no rest. So no two
 //! requests wait for each other.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use super::policies::{Parameters, Policies, UNNUMBERED};
+use super::policies::{CallParameters, Policies, UNNUMBERED};
 use super::slot::{Content, Label};
 use super::sync::{AtomicUsize, Mutex, MutexGuard};
 use super::table::{ChangingTable, Table};
@@ -87,10 +88,10 @@ pub(super) struct Written {
 }
 
 impl Written {
-    pub(super) fn by(parameters: &Parameters) -> Self {
+    pub(super) fn by(parameters: CallParameters<'_>) -> Self {
         Self {
             writer: parameters.writer,
-            unnumbered: parameters.unnumbered.clone(),
+            unnumbered: parameters.unnumbered().cloned(),
         }
     }
 
@@ -119,11 +120,11 @@ pub(super) struct Shared {
 pub(super) struct OwnCacheLine<T>(pub(super) T);
 
 impl Shared {
-    /// Reserves room for so many keys; `false` if the store has less.
-    pub(super) fn reserve(&self, keys: usize) -> bool {
-        let reserved = self.keys.0.fetch_add(keys, Ordering::Relaxed) + keys <= self.max_keys;
+    /// Reserves room for one key; `false` if there is none.
+    pub(super) fn reserve(&self) -> bool {
+        let reserved = self.keys.0.fetch_add(1, Ordering::Relaxed) < self.max_keys;
         if !reserved {
-            self.release(keys);
+            self.release(1);
         }
         reserved
     }
@@ -219,7 +220,7 @@ impl Rest {
         absent: &Absent,
         policies: &Policies,
     ) -> usize {
-        self.take_large(content, policies);
+        self.take(content, content.algorithm(policies));
         let is_overflow = content.label().is_overflow();
         if is_overflow {
             absent.overflow_buckets.fetch_sub(1, Ordering::Relaxed);
@@ -227,64 +228,41 @@ impl Rest {
         usize::from(!is_overflow)
     }
 
-    /// Moves out a slot's state and its parameters, if they are here, and frees their place.
-    fn take_large(
+    /// Moves a slot's state out, and the parameters that are kept with it. `numbered` are those
+    /// that the slot names.
+    pub(super) fn take(
         &mut self,
         content: &Content,
-        policies: &Policies,
-    ) -> Option<(Repr, Option<Arc<Algorithm>>)> {
-        if content
-            .algorithm(policies)
-            .is_some_and(|writer| writer.is_small())
-        {
-            return None;
+        numbered: Option<&Arc<Algorithm>>,
+    ) -> (Repr, Option<Arc<Algorithm>>) {
+        let words = content.words();
+        if numbered.is_some_and(|writer| writer.is_small()) {
+            return (Repr::Words(words), None);
         }
-        let (large, place) = (self.large.as_mut()?, content.words().amount as u32);
-        let state = large.states.get_mut(place as usize)?;
-        large.free.push(place);
-        Some(std::mem::replace(state, (Repr::EMPTY, None)))
+        let index = words.amount as u32;
+        let large = self.large.get_or_insert_default();
+        match large.states.get_mut(index as usize) {
+            None => (Repr::EMPTY, None),
+            Some(state) => {
+                large.free.push(index);
+                std::mem::replace(state, (Repr::EMPTY, None))
+            }
+        }
     }
 
     /// A slot's state and the parameters that wrote it.
-    pub(super) fn copy(&self, content: &Content, policies: &Policies) -> Option<(Repr, Algorithm)> {
-        if let Some(writer) = content
-            .algorithm(policies)
-            .filter(|writer| writer.is_small())
-        {
-            return Some((Repr::Words(content.words()), **writer));
-        }
-        let (repr, writer) = self.look(content, policies)?;
-        Some((repr.clone(), **writer))
-    }
-
-    /// A state that is here and not in its slot, and the parameters that wrote it.
-    pub(super) fn look<'a>(
+    pub(super) fn state<'a>(
         &'a self,
         content: &Content,
         policies: &'a Policies,
-    ) -> Option<(&'a Repr, &'a Arc<Algorithm>)> {
+    ) -> Option<(Cow<'a, Repr>, &'a Arc<Algorithm>)> {
         let writer = content.algorithm(policies);
-        if writer.is_some_and(|writer| writer.is_small()) {
-            return None;
+        if let Some(writer) = writer.filter(|writer| writer.is_small()) {
+            return Some((Cow::Owned(Repr::Words(content.words())), writer));
         }
-        let (repr, unnumbered) = self
-            .large
-            .as_ref()?
-            .states
-            .get(content.words().amount as usize)?;
-        Some((repr, writer.or(unnumbered.as_ref())?))
-    }
-
-    /// A slot's state, if its parameters are here, too.
-    pub(super) fn unnumbered_state(&self, content: &Content) -> Option<&Repr> {
-        let place = content.words().amount as usize;
-        let (repr, _) = self
-            .large
-            .as_ref()
-            .filter(|_| content.writer() == UNNUMBERED)?
-            .states
-            .get(place)?;
-        Some(repr)
+        let index = content.words().amount as usize;
+        let (repr, unnumbered) = self.large.as_ref()?.states.get(index)?;
+        Some((Cow::Borrowed(repr), writer.or(unnumbered.as_ref())?))
     }
 
     /// Puts a state and its parameters here. Returns what the slot holds in its place.
@@ -300,47 +278,22 @@ impl Rest {
             amount: u64::from(place),
         }
     }
-
-    /// The first instant from which a slot's state is as good as unused.
-    #[inline]
-    pub(super) fn fresh_at(
-        &mut self,
-        content: &Content,
-        writer: Option<&Arc<Algorithm>>,
-    ) -> Option<Timestamp> {
-        if let Some(writer) = writer.filter(|writer| writer.is_small()) {
-            return Some(writer.repr_fresh_at(&Repr::Words(content.words())));
-        }
-        let (repr, unnumbered) = self
-            .large
-            .as_ref()?
-            .states
-            .get(content.words().amount as usize)?;
-        Some(writer.or(unnumbered.as_ref())?.repr_fresh_at(repr))
-    }
-
-    /// The large state that a slot's words refer to, without an exception that stands over it.
-    #[inline]
-    pub(super) fn large_state(&mut self, words: Words) -> Option<&mut Repr> {
-        match self.large_place(words)? {
-            (Repr::Excepted(_, beneath), _) => Some(beneath),
-            (repr, _) => Some(repr),
-        }
-    }
-
-    /// A large state, and the parameters that wrote it if they have no number.
-    #[inline]
-    pub(super) fn large_place(
-        &mut self,
-        words: Words,
-    ) -> Option<&mut (Repr, Option<Arc<Algorithm>>)> {
-        self.large.as_mut()?.states.get_mut(words.amount as usize)
-    }
 }
 
 impl LockedShard<'_> {
     pub(super) fn find(&self, label: Label) -> Option<usize> {
         self.table.find(label)
+    }
+
+    /// A state that does not fit its slot, if the parameters of that number wrote it.
+    pub(super) fn large_state(&mut self, label: Label, writer: u8) -> Option<&mut Repr> {
+        let slot = self
+            .table
+            .find_held(label)
+            .filter(|_| writer != UNNUMBERED)?;
+        let index = slot.words_of(writer)?.amount as usize;
+        let (repr, _) = self.rest.large.as_mut()?.states.get_mut(index)?;
+        Some(repr)
     }
 
     /// Finds a key again that was at `index`; sweeping and growing move slots.
@@ -353,22 +306,6 @@ impl LockedShard<'_> {
             Some(index)
         } else {
             self.find(label)
-        }
-    }
-
-    /// Moves the state of a key out of its used slot; [`put_state`](Self::put_state) moves one in
-    /// again.
-    pub(super) fn take_state(&mut self, content: &Content, policies: &Policies) -> (Repr, Written) {
-        let writer = content.writer();
-        match self.rest.take_large(content, policies) {
-            Some((repr, unnumbered)) => (repr, Written { writer, unnumbered }),
-            None => (
-                Repr::Words(content.words()),
-                Written {
-                    writer,
-                    unnumbered: None,
-                },
-            ),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::key_hash::KeyHash;
-use super::policies::{Parameters, Policies, UNNUMBERED};
+use super::policies::{CallParameters, Policies, UNNUMBERED};
 use super::sync::AtomicU64;
 use crate::algorithm::{Algorithm, Words};
 
@@ -35,8 +35,8 @@ impl Label {
 
     /// The overflow bucket, which new keys of the same parameters share when the store is full.
     /// Digests are random, so none is such a small number.
-    pub(super) fn overflow(parameters: &Parameters) -> Self {
-        let bucket = match &parameters.unnumbered {
+    pub(super) fn overflow(parameters: CallParameters<'_>) -> Self {
+        let bucket = match parameters.unnumbered() {
             None => u64::from(parameters.writer),
             // So that memory is bounded, some of these share a bucket.
             Some(unnumbered) => {

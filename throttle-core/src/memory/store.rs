@@ -54,10 +54,8 @@ pub struct MemorySet {
     store: u64,
     pub(super) set: Arc<PolicySet>,
     pub(super) policies: Arc<[Member]>,
-    /// The policy, if the set is one and all of its parameters have numbers.
+    /// The policy, if the set is one.
     pub(super) alone: Option<Member>,
-    /// Whether some policy has states that do not fit a slot.
-    pub(super) has_large: bool,
 }
 
 impl Store {
@@ -100,17 +98,12 @@ impl Store {
             .map(|policy| self.shared.policies.add(policy))
             .collect::<Result<_, _>>()?;
         let is_alone = policies.len() == 1 && set.is_plain();
-        let alone = policies
-            .first()
-            .filter(|policy| is_alone && !policy.has_unnumbered())
-            .cloned();
-        let has_large = policies.iter().any(Member::has_large);
+        let alone = policies.first().filter(|_| is_alone).cloned();
         Ok(MemorySet {
             store: self.id,
             set: Arc::new(set),
             policies,
             alone,
-            has_large,
         })
     }
 
@@ -135,16 +128,16 @@ impl Store {
             let Some(policy) = set.policies.get(item.policy) else {
                 continue;
             };
-            let parameters = policy.deciding(item.tier, item.own.as_ref());
+            let parameters = policy.of_call(item.tier, item.own.as_ref());
             let hash = self.key_hasher.hash(&item.key);
             let key = Label::new(hash, policy.number());
             let label = if item.overflow {
-                Label::overflow(&parameters)
+                Label::overflow(parameters)
             } else {
                 key
             };
             Entry::settle(
-                &parameters,
+                parameters,
                 label,
                 (&item, now),
                 &mut self.shard(hash).lock(),

@@ -5,13 +5,12 @@
 //! sweeps a few slots of its shard, and more when the store is full. A key that found no room
 //! sweeps a part of another shard, for later keys.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::policies::Policies;
 use super::shard::{LockedShard, Rest, Shared};
-use super::slot::{Content, Label};
+use super::slot::Content;
 use super::store::Store;
-use crate::algorithm::Algorithm;
 use crate::time::Timestamp;
 
 /// Slots looked at for each new key of a store that is nearly full. One key in, up to four stale
@@ -23,46 +22,26 @@ pub(super) const SWEEP_WHEN_FULL: usize = 32;
 pub(super) const SWEEP_ELSEWHERE: usize = 64;
 
 impl LockedShard<'_> {
-    /// Makes room for one key; `false` if the store is full of live keys. Slots of `kept` labels
-    /// stay.
-    pub(super) fn make_room(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) -> bool {
-        self.sweep_if_nearly_full(now, kept, shared);
-        let reserved = shared.reserve(1)
-            || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve(1));
-        if reserved {
-            self.make_slot(now, kept, shared);
+    /// Makes room for one key; `false` if the store is full of live keys. Slots of `kept` keys stay.
+    pub(super) fn make_room(&mut self, now: Timestamp, kept: &[u128], shared: &Shared) -> bool {
+        if shared.is_nearly_full() {
+            self.sweep(now, SWEEP, kept, shared);
+        }
+        let reserved = shared.reserve()
+            || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve());
+        // The slot of a stale key may do, and else the table grows.
+        if reserved && self.table.is_full() {
+            self.forget_all_stale(now, kept, shared);
         }
         reserved
     }
 
-    /// Makes a slot for a key that has room, unless the table grows for it.
-    #[inline]
-    pub(super) fn make_slot(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) {
-        if self.table.is_full() {
-            self.forget_all_stale(now, kept, shared);
-        }
-    }
-
-    /// What each new key of a store that is nearly full does for later ones.
-    #[inline]
-    pub(super) fn sweep_if_nearly_full(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) {
-        if shared.is_nearly_full() {
-            self.sweep(now, SWEEP, kept, shared);
-        }
-    }
-
     /// Forgets all stale keys of the shard, except `kept`, and puts the others in place again.
-    fn forget_all_stale(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) {
-        let (rest, absent, mut forgotten, mut writer) = (&mut *self.rest, self.absent, 0, None);
+    fn forget_all_stale(&mut self, now: Timestamp, kept: &[u128], shared: &Shared) {
+        let (rest, absent) = (&mut *self.rest, self.absent);
+        let mut forgotten = 0;
         self.table.rebuild(|content| {
-            // Most keys of a shard have the same writer.
-            let number = (content.label().policy(), content.writer());
-            let by = match writer {
-                Some((last, by)) if last == number => by,
-                _ => content.algorithm(&shared.policies),
-            };
-            writer = Some((number, by));
-            let Some(fresh_at) = rest.stale(content, by, (now, kept)) else {
+            let Some(fresh_at) = rest.stale(content, &shared.policies, (now, kept)) else {
                 return true;
             };
             absent.raise_horizon(fresh_at);
@@ -74,7 +53,7 @@ impl LockedShard<'_> {
 
     /// Forgets the stale keys among the next `count` slots, except `kept`. Returns whether there
     /// were any.
-    fn sweep(&mut self, now: Timestamp, count: usize, kept: &[Label], shared: &Shared) -> bool {
+    fn sweep(&mut self, now: Timestamp, count: usize, kept: &[u128], shared: &Shared) -> bool {
         let mut forgotten = false;
         for _ in 0..count.min(self.table.end()) {
             let at = if self.rest.cursor < self.table.end() {
@@ -83,10 +62,7 @@ impl LockedShard<'_> {
                 0
             };
             let slot = self.table.get(at);
-            match slot.and_then(|slot| {
-                self.rest
-                    .stale(&slot, slot.algorithm(&shared.policies), (now, kept))
-            }) {
+            match slot.and_then(|slot| self.rest.stale(&slot, &shared.policies, (now, kept))) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
                 Some(fresh_at) => {
                     self.absent.raise_horizon(fresh_at);
@@ -110,16 +86,18 @@ impl Rest {
     /// The instant at which a key's state became fresh, if it has.
     #[inline]
     fn stale(
-        &mut self,
+        &self,
         content: &Content,
-        writer: Option<&Arc<Algorithm>>,
-        (now, kept): (Timestamp, &[Label]),
+        policies: &Policies,
+        (now, kept): (Timestamp, &[u128]),
     ) -> Option<Timestamp> {
-        let fresh_at = self.fresh_at(content, writer)?;
+        let (repr, writer) = self.state(content, policies)?;
+        let fresh_at = writer.repr_fresh_at(&repr);
         // The last instant stands for all that come after it, so nothing is known to be fresh
         // there.
-        let stale =
-            fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&content.label());
+        let stale = fresh_at <= now
+            && fresh_at < Timestamp::MAX
+            && !kept.contains(&content.label().number());
         stale.then_some(fresh_at)
     }
 }

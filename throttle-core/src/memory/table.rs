@@ -167,13 +167,6 @@ impl Table {
 }
 
 impl Known<'_> {
-    /// Whether the state is the same as when it was read.
-    #[inline]
-    pub(super) fn is_still(&self) -> bool {
-        self.seen
-            .is_none_or(|seen| self.table.version.is_still(seen))
-    }
-
     /// Replaces the state, and the number of the parameters that wrote it. Returns `false`, and
     /// does nothing, if the table was changed since it was read.
     #[inline(always)]

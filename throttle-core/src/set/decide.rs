@@ -11,69 +11,35 @@ use crate::policy::Policy;
 use crate::time::Timestamp;
 
 /// One policy's part in a decision: the cell of its key, and what the request asks of it.
-pub(crate) struct PolicyCell<'a> {
-    /// The policy's place in the set.
-    pub(crate) place: usize,
-    pub(crate) cell: Cell<'a>,
-    pub(crate) cost: u64,
-    /// Whether the cost is not charged.
-    pub(crate) is_peek: bool,
-    pub(crate) tier: u8,
-    /// Whether the key shares an overflow bucket.
-    pub(crate) overflow: bool,
+struct PolicyCell<'a> {
+    /// The policy's index in the set.
+    index: usize,
+    cell: Cell<'a>,
+    is_peek: bool,
 }
 
-/// Decides on the cells of the policies that apply, in the order of the set.
-pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision {
-    let mut decision = Decision::new();
-    let (summary, statuses) = decision.skip(set.policies().len());
-    for PolicyCell {
-        place,
-        cell,
-        cost,
-        tier,
-        overflow,
-        ..
-    } in &*cells
-    {
-        let status = &mut statuses[*place];
-        status.ask(cell.wait(*cost), *cost);
-        (status.tier, status.overflow, status.excepted) = (*tier, *overflow, cell.excepted());
-        summary.ask(*place, status);
+impl Cell<'_> {
+    /// Asks for a cost as if the request was decided by this policy alone.
+    pub(crate) fn ask(&self, cost: u64, status: &mut Status) {
+        status.ask(self.wait(cost), cost);
+        status.excepted = self.excepted();
     }
-    conclude(set, summary, statuses);
-    for PolicyCell {
-        place,
-        cell,
-        is_peek,
-        ..
-    } in &mut *cells
-    {
-        let status = &mut statuses[*place];
-        if status.taken.cost > 0 {
-            let delay = if *is_peek {
-                cell.clone().take(status.taken.cost).0
-            } else {
-                let (delay, taken) = cell.take(status.taken.cost);
+
+    /// Charges what the status has left to be charged, unless it is a peek. Returns the µs to wait
+    /// before going on.
+    pub(crate) fn charge(&mut self, is_peek: bool, status: &mut Status) -> u64 {
+        let delay = match status.taken.cost {
+            0 => 0,
+            cost if is_peek => self.clone().take(cost).0,
+            cost => {
+                let (delay, taken) = self.take(cost);
                 status.taken = taken;
                 delay
-            };
-            // An audited policy delays no request.
-            summary.delay = summary.delay.max(if set.policies()[*place].is_audited() {
-                0
-            } else {
-                delay
-            });
-        }
-        status.standing = cell.standing();
-        summary.answer(*place, status);
+            }
+        };
+        status.standing = self.standing();
+        delay
     }
-    sum_up(set, summary, statuses);
-    // Only here: until now the charge says which member of an `any` is chosen.
-    for peek in cells.iter().filter(|cell| cell.is_peek) {
-        statuses[peek.place].taken = Taken::default();
-    }
-    decision.in_one_form()
 }
 
 /// Withdraws the charges that the set does not make, once every policy has been asked. Until then
@@ -282,36 +248,62 @@ impl PolicySet {
         calls: &[Call],
     ) -> Decision {
         let policies = self.policies();
-        let by = |place: usize| {
-            let call = calls.get(place).filter(|call| call.key.is_some())?;
-            Some((call, call.parameters(&policies[place])))
+        let by = |index: usize| {
+            let call = calls.get(index).filter(|call| call.key.is_some())?;
+            Some((call, call.parameters(&policies[index])))
         };
-        let cells = policies.iter().enumerate().filter_map(|(place, policy)| {
-            let (call, by) = by(place)?;
-            let state = states.get_mut(place)?;
-            let cell =
-                Cell::new(by, state.writer(), state.take(), at(place)).leaving(call.reserve());
-            let tier = if call.own.is_some() {
-                Policy::OWN
-            } else {
-                policy.effective_tier(call.tier())
+        let mut decision = Decision::new();
+        let (summary, statuses) = decision.skip(policies.len());
+        let mut cells: SmallVec<[PolicyCell<'_>; 3]> = SmallVec::new();
+        for (index, policy) in policies.iter().enumerate() {
+            let (Some((call, by)), Some(state)) = (by(index), states.get_mut(index)) else {
+                continue;
             };
-            Some(PolicyCell {
-                place,
+            let mut cell = Cell::new(by, state.writer(), state.take(), at(index));
+            cell.leave(call.reserve());
+            let status = &mut statuses[index];
+            cell.ask(call.cost, status);
+            status.tier = match call.own {
+                Some(_) => Policy::OWN,
+                None => policy.effective_tier(call.tier()),
+            };
+            summary.ask(index, status);
+            cells.push(PolicyCell {
+                index,
                 cell,
-                cost: call.cost,
                 is_peek: call.is_peek(),
-                tier,
-                overflow: false,
-            })
-        });
-        let mut cells: SmallVec<[_; 3]> = cells.collect();
-        let decision = decide(self, &mut cells);
-        for PolicyCell { place, cell, .. } in cells {
-            if let Some((_, by)) = by(place) {
-                states[place].put(cell, by, decision.statuses()[place].charged() > 0);
+            });
+        }
+        conclude(self, summary, statuses);
+        for PolicyCell {
+            index,
+            cell,
+            is_peek,
+        } in &mut cells
+        {
+            let status = &mut statuses[*index];
+            let delay = cell.charge(*is_peek, status);
+            // An audited policy delays no request.
+            if !policies[*index].is_audited() {
+                summary.delay = summary.delay.max(delay);
+            }
+            summary.answer(*index, status);
+        }
+        sum_up(self, summary, statuses);
+        for PolicyCell {
+            index,
+            cell,
+            is_peek,
+        } in cells
+        {
+            // Only here: until now the charge says which member of an `any` is chosen.
+            if is_peek {
+                statuses[index].taken = Taken::default();
+            }
+            if let Some((_, by)) = by(index) {
+                states[index].put(cell, by, statuses[index].charged() > 0);
             }
         }
-        decision
+        decision.in_one_form()
     }
 }

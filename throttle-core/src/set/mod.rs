@@ -4,5 +4,5 @@
 mod decide;
 mod policy_set;
 
-pub(crate) use decide::{PolicyCell, conclude, decide, sum_up};
+pub(crate) use decide::{conclude, sum_up};
 pub use policy_set::{AnyCharge, PolicyNode, PolicySet, PolicyTree};

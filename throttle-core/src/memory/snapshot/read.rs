@@ -128,8 +128,8 @@ impl Restored {
             return Ok(());
         }
         let written = match &exception {
-            Some(_) => Written::beside(Arc::new(*algorithm)),
-            None => Written::by(parameters),
+            Some(_) => Written::beside(Arc::clone(algorithm)),
+            None => Written::by(parameters.of_call()),
         };
         let repr = repr.beneath(exception.map(Box::new));
         let hash = KeyHash {
@@ -145,7 +145,7 @@ impl Restored {
         if shard.find(label).is_some() {
             return Err(RestoreError::Damaged);
         }
-        if !self.store.shared.reserve(1) {
+        if !self.store.shared.reserve() {
             return Err(RestoreError::TooManyKeys {
                 max_keys: self.store.max_keys(),
             });
@@ -167,7 +167,10 @@ impl Restored {
         let (after, _) = scaled(shard.saturating_add(1));
         let places =
             (first / of) as usize..(after.div_ceil(of) as usize).min(self.store.shards.len());
-        let (label, policies) = (Label::overflow(parameters), &self.store.shared.policies);
+        let (label, policies) = (
+            Label::overflow(parameters.of_call()),
+            &self.store.shared.policies,
+        );
         let left =
             |by: &Algorithm, repr: Repr| Cell::new(by, None, repr, self.now).standing().remaining;
         for shard in self.store.shards.get(places).unwrap_or_default() {
@@ -176,17 +179,17 @@ impl Restored {
             }
             let mut shard = shard.lock();
             if let Some(index) = shard.find(label) {
-                let known = shard
-                    .table
-                    .get(index)
-                    .and_then(|content| shard.rest.copy(&content, policies));
+                let content = shard.table.get(index);
+                let known = content
+                    .as_ref()
+                    .and_then(|content| shard.rest.state(content, policies));
                 let new = left(&parameters.algorithm, repr.clone());
-                if known.is_some_and(|(known, by)| left(&by, known) <= new) {
+                if known.is_some_and(|(known, by)| left(by, known.into_owned()) <= new) {
                     continue;
                 }
                 shard.remove(index, &self.store.shared);
             }
-            shard.insert(label, repr.clone(), Written::by(parameters));
+            shard.insert(label, repr.clone(), Written::by(parameters.of_call()));
         }
     }
 

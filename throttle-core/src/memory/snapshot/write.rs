@@ -85,10 +85,13 @@ impl<W: Write> Snapshot<'_, W> {
             let copied = {
                 let shard = shard.lock();
                 let content = shard.find(label).and_then(|index| shard.table.get(index));
-                content.and_then(|content| Some((content, shard.rest.copy(&content, policies)?)))
+                content.and_then(|content| {
+                    let (repr, algorithm) = shard.rest.state(&content, policies)?;
+                    Some((content, repr.into_owned(), **algorithm))
+                })
             };
             // It may have been forgotten meanwhile.
-            if let Some((content, (repr, algorithm))) = copied {
+            if let Some((content, repr, algorithm)) = copied {
                 self.put_key(place, &content, &algorithm, repr, now)?;
             }
         }

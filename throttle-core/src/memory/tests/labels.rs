@@ -55,7 +55,7 @@ fn law_11_overflow_buckets_meet_no_other_bucket_and_no_key() {
         for count in 1..300 {
             let limit = Policy::new(policy, Gcra::new(Rate::per_day(count))).unwrap();
             let member = policies.add(&limit).unwrap();
-            buckets.push(Label::overflow(member.parameters(0)));
+            buckets.push(Label::overflow(member.of_call(0, None)));
             assert_eq!(buckets.last().unwrap().policy(), member.number());
         }
     }

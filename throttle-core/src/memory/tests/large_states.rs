@@ -86,7 +86,7 @@ fn law_06_a_request_that_waited_for_a_large_state_charges_no_other_key() {
             thread::sleep(Duration::from_millis(20));
             let mut shard = shard.lock_with(rest);
             shard.forget(fixture.label(1), &fixture.store.shared);
-            assert!(fixture.store.shared.reserve(1));
+            assert!(fixture.store.shared.reserve());
             shard.insert(
                 fixture.label(2),
                 log().fresh_repr(),

@@ -1,0 +1,340 @@
+//! Decides a set on the keys of a request, in two tries.
+//!
+//! The first holds the tables of the keys. It decides if every state is in the slot of its key, and
+//! the call's parameters wrote it, which is the usual case. Every policy is asked as if it was
+//! charged alone, and what it would write is kept until the set has decided. A member of an `any`
+//! that charges the first is only peeked after a policy that admits, for it is not charged in any
+//! case: its key may be unused.
+//!
+//! The second locks the shards of the keys as a whole. It decides any other state in a [`Cell`]:
+//! that of a new key, a large one, one of other parameters, one with an exception over it, and one
+//! for a call with a reserve or parameters of its own.
+//!
+//! [`Cell`]: crate::algorithm::Cell
+
+use smallvec::SmallVec;
+
+use super::entry::Entry;
+use super::request::{Request, Run};
+use super::shard::LockedShard;
+use super::slot::{Label, Slot};
+use super::store::{MemorySet, Store};
+use super::table::ChangingTable;
+use crate::algorithm::{Outcome, Stored, Taken, Transition, Visitor, Words, ask};
+use crate::backend::Call;
+use crate::decision::{Decision, Status};
+use crate::set;
+use crate::time::Timestamp;
+
+/// One policy's part in the decision.
+struct Part<'a> {
+    /// The policy's index in the set.
+    policy: usize,
+    run: &'a Run<'a>,
+    state: PartState<'a>,
+}
+
+enum PartState<'a> {
+    /// In a slot, and what it is after the charge.
+    Slot(&'a Slot, Words),
+    /// Not charged in any case.
+    Peeked,
+    /// In one of the cells.
+    Cell(usize),
+}
+
+/// The locked shards of a request's keys, and the states that are decided in cells.
+struct LockedStates<'a> {
+    shards: SmallVec<[LockedShard<'a>; 4]>,
+    /// The keys of the request must not be swept while it is decided.
+    kept: SmallVec<[u128; 6]>,
+    cells: SmallVec<[LockedState<'a>; 3]>,
+}
+
+/// A state that is decided in a cell, and its part in the decision.
+struct LockedState<'a> {
+    /// The policy's index in the set.
+    policy: usize,
+    /// The index of the key's shard.
+    shard: usize,
+    is_peek: bool,
+    entry: Entry<'a>,
+}
+
+impl Store {
+    /// Decides any set on any keys, in place, because a decision is large to be moved.
+    #[inline(never)]
+    pub(super) fn decide_set<const IS_PLAIN: bool>(
+        &self,
+        set: &MemorySet,
+        calls: &[Call],
+        now: Timestamp,
+        decision: &mut Decision,
+    ) {
+        let mut request = Request::new(self, set, calls, now);
+        request.locate();
+        if !(request.is_usual && request.decide_known::<IS_PLAIN>(decision)) {
+            *decision = request.decide_locked();
+        } else if set.policies.len() == 1 {
+            *decision = std::mem::replace(decision, Decision::new()).in_one_form();
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Decides if every state is in its slot. Otherwise returns `false`, and has charged nothing.
+    #[inline(always)]
+    fn decide_known<const IS_PLAIN: bool>(&self, decision: &mut Decision) -> bool {
+        let mut held: SmallVec<[ChangingTable<'_>; 8]> = SmallVec::new();
+        held.extend(self.shards.iter().map(|shard| shard.table.change()));
+        self.decide_held::<IS_PLAIN>(decision, None)
+    }
+
+    /// Decides on any states, in the locked shards of their keys.
+    #[inline(never)]
+    fn decide_locked(&self) -> Decision {
+        // First the rests of all shards, then their tables: see `shard`.
+        let rests: SmallVec<[_; 4]> = self.shards.iter().map(|shard| shard.lock_rest()).collect();
+        let shards = self.shards.iter().zip(rests);
+        let mut locked = LockedStates {
+            shards: shards.map(|(shard, rest)| shard.lock_with(rest)).collect(),
+            kept: self.runs.iter().map(|run| run.hash.number).collect(),
+            cells: SmallVec::new(),
+        };
+        let mut decision = Decision::new();
+        self.decide_held::<false>(&mut decision, Some(&mut locked));
+        let LockedStates {
+            mut shards, cells, ..
+        } = locked;
+        let mut has_overflow = false;
+        for state in cells {
+            has_overflow |= state.entry.is_overflow();
+            let is_charged = decision.statuses()[state.policy].charged() > 0;
+            let shard = &mut shards[state.shard];
+            state.entry.store(is_charged, shard, &self.store.shared);
+        }
+        drop(shards);
+        if has_overflow {
+            self.store.sweep_elsewhere(self.now);
+        }
+        decision.in_one_form()
+    }
+
+    /// Decides on states that no other thread changes. Without `locked`, it returns `false` if a
+    /// state is not in its slot, and has charged nothing.
+    #[inline(always)]
+    fn decide_held<'b, const IS_PLAIN: bool>(
+        &'b self,
+        decision: &mut Decision,
+        mut locked: Option<&mut LockedStates<'b>>,
+    ) -> bool {
+        let mut parts: SmallVec<[Part<'_>; 8]> = SmallVec::new();
+        // Room is made once, so that many policies are no dearer each than a few.
+        if self.calls.len() > parts.inline_size() {
+            parts = SmallVec::from_vec(Vec::with_capacity(self.calls.len()));
+        }
+        let (summary, statuses) = decision.skip(self.set.policies.len());
+        let mut spared = 0;
+        for run in &self.runs {
+            for policy in run.policies.clone() {
+                let status = &mut statuses[policy];
+                if self.calls[policy].key.is_none() {
+                    continue;
+                }
+                let may_charge = IS_PLAIN || policy >= spared;
+                let state = match self.ask(policy, run, may_charge, locked.is_some(), status) {
+                    Some(state) => state,
+                    None => match &mut locked {
+                        Some(locked) => self.ask_cell(policy, run, locked, status),
+                        None => return false,
+                    },
+                };
+                parts.push(Part { policy, run, state });
+                summary.ask(policy, status);
+                if !IS_PLAIN && status.wait == 0 {
+                    spared = spared.max(self.set.set.spared_by(policy));
+                }
+            }
+        }
+        set::conclude(&self.set.set, summary, statuses);
+        for part in &parts {
+            let status = &mut statuses[part.policy];
+            match part.state {
+                PartState::Slot(slot, words) => {
+                    // Room that was made for a new key may have moved it.
+                    let slot = if locked.is_some() {
+                        self.slot(part.policy, part.run)
+                    } else {
+                        Some(slot)
+                    };
+                    self.charge_slot(part.policy, slot, words, status);
+                }
+                PartState::Peeked => {}
+                PartState::Cell(index) => {
+                    if let Some(locked) = &mut locked {
+                        let LockedState { is_peek, entry, .. } = &mut locked.cells[index];
+                        let delay = entry.cell.charge(*is_peek, status);
+                        // An audited policy delays no request.
+                        if !self.set.set.policies()[part.policy].is_audited() {
+                            summary.delay = summary.delay.max(delay);
+                        }
+                    }
+                }
+            }
+            summary.answer(part.policy, status);
+        }
+        set::sum_up(&self.set.set, summary, statuses);
+        if let Some(locked) = locked {
+            // Only here: until now the charge says which member of an `any` is chosen.
+            for peek in locked.cells.iter().filter(|state| state.is_peek) {
+                statuses[peek.policy].taken = Taken::default();
+            }
+        }
+        true
+    }
+
+    /// Asks one policy as if it was charged alone. `None` if its state is not in its slot.
+    #[inline(always)]
+    fn ask<'b>(
+        &'b self,
+        policy: usize,
+        run: &'b Run<'a>,
+        may_charge: bool,
+        is_locked: bool,
+        status: &mut Status,
+    ) -> Option<PartState<'b>> {
+        let (call, now) = (&self.calls[policy], self.now);
+        let parameters = self.set.policies[policy].parameters(call.tier());
+        let slot = self.slot(policy, run);
+        // The first try is of usual calls only.
+        if !parameters.is_plain || (is_locked && !call.is_usual()) {
+            return None;
+        }
+        let words = match slot {
+            Some(slot) => slot.words_of(parameters.writer)?,
+            None if may_charge && call.cost > 0 => return None,
+            None if !run.shard.absent.is_unused(now) => return None,
+            None => parameters.algorithm.fresh_words(),
+        };
+        status.tier = parameters.tier;
+        let words = parameters.algorithm.accept(Step {
+            words,
+            cost: call.cost,
+            may_charge,
+            now,
+            status,
+        });
+        Some(match slot {
+            Some(slot) if may_charge => PartState::Slot(slot, words),
+            _ => PartState::Peeked,
+        })
+    }
+
+    /// The same on any state. Makes room for a new key.
+    fn ask_cell<'b>(
+        &'b self,
+        policy: usize,
+        run: &Run<'_>,
+        locked: &mut LockedStates<'b>,
+        status: &mut Status,
+    ) -> PartState<'b> {
+        let call = &self.calls[policy];
+        let parameters = self.set.policies[policy].of_call(call.tier(), call.own.as_ref());
+        let shard = self.shard(run);
+        let mut entry = Entry::locate(
+            parameters,
+            Label::new(run.hash, parameters.policy),
+            (call.cost, self.now),
+            &mut locked.shards[shard],
+            &locked.kept,
+            &self.store.shared,
+        );
+        if entry.is_overflow() {
+            locked.kept.push(entry.label().number());
+        }
+        entry.cell.leave(call.reserve());
+        entry.cell.ask(call.cost, status);
+        (status.tier, status.overflow) = (parameters.tier, entry.is_overflow());
+        locked.cells.push(LockedState {
+            policy,
+            shard,
+            is_peek: call.is_peek(),
+            entry,
+        });
+        PartState::Cell(locked.cells.len() - 1)
+    }
+
+    /// The slot of a policy's key, in a table that no other thread changes.
+    #[inline(always)]
+    fn slot<'b>(&self, policy: usize, run: &Run<'b>) -> Option<&'b Slot> {
+        let label = Label::new(run.hash, self.set.policies[policy].number());
+        run.shard.table.find_held(label)
+    }
+
+    /// Charges what the set has left to be charged to a state in its slot.
+    #[inline(always)]
+    fn charge_slot(&self, policy: usize, slot: Option<&Slot>, words: Words, status: &mut Status) {
+        let (call, Some(slot)) = (&self.calls[policy], slot) else {
+            return;
+        };
+        let parameters = self.set.policies[policy].parameters(call.tier());
+        if status.taken.cost > 0 {
+            slot.set(parameters.writer, words);
+        } else if status.wait == 0 && call.cost > 0 {
+            self.withdraw(policy, slot, status);
+        }
+    }
+
+    /// Reports the standing of a key that was asked as if it was charged, and was not.
+    #[inline(never)]
+    fn withdraw(&self, policy: usize, slot: &Slot, status: &mut Status) {
+        let parameters = self.set.policies[policy].parameters(self.calls[policy].tier());
+        if let Some(words) = slot.words_of(parameters.writer) {
+            parameters.algorithm.accept(Step {
+                words,
+                cost: 0,
+                may_charge: false,
+                now: self.now,
+                status,
+            });
+        }
+    }
+}
+
+/// One policy's step on a state that fits its slot. Returns the state after its charge.
+struct Step<'a> {
+    words: Words,
+    cost: u64,
+    /// Whether the cost is charged if it is admitted.
+    may_charge: bool,
+    now: Timestamp,
+    status: &'a mut Status,
+}
+
+impl Visitor for Step<'_> {
+    type Output = Words;
+
+    #[inline(always)]
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Words {
+        let Self {
+            words,
+            cost,
+            may_charge,
+            now,
+            status,
+        } = self;
+        let Some(mut state) = A::State::from_words(words) else {
+            return words;
+        };
+        let (outcome, standing) = if may_charge {
+            algorithm.decide(&mut state, now, cost)
+        } else {
+            (
+                Outcome::uncharged(ask(algorithm, &state, now, cost)),
+                algorithm.standing(&state, now),
+            )
+        };
+        status.report(outcome, standing);
+        state.words().unwrap_or(words)
+    }
+}
