@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use sha1_smol::Sha1;
-use siphasher::sip128::SipHasher24;
+use throttle_core::backend::KeyDigest;
 use throttle_core::{ConfigError, Key, KeyPart};
 
 use crate::links::hash_slot;
@@ -25,7 +25,7 @@ pub(crate) enum Placement {
 pub(crate) struct Keyspace {
     prefix: String,
     placement: Placement,
-    digest: SipHasher24,
+    digest: KeyDigest,
     /// Write keys unhashed, if they are short enough.
     readable: bool,
 }
@@ -151,7 +151,7 @@ impl Keyspace {
     fn digest(&self, key: &Key) -> [u8; DIGEST] {
         const ALPHABET: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-        let bits = self.digest.hash(key.expose_bytes()).as_u128();
+        let bits = u128::from_le_bytes(self.digest.of(key));
         std::array::from_fn(|place| ALPHABET[(bits >> (6 * place) & 63) as usize])
     }
 }
@@ -166,12 +166,12 @@ pub(crate) struct PolicyNames {
 /// The characters of a digest.
 const DIGEST: usize = 22;
 
-/// SipHash-2-4 of 128 bits, with a key derived from a secret of any length. SHA-1 is one-way, which
+/// The digest under a key derived from a secret of any length. SHA-1 is one-way, which
 /// is all that is needed of it here.
-fn digest_under(secret: &[u8]) -> SipHasher24 {
+fn digest_under(secret: &[u8]) -> KeyDigest {
     let mut derived = Sha1::from("throttle-redis: names of keys\0");
     derived.update(secret);
-    SipHasher24::new_with_key(
+    KeyDigest::new(
         derived
             .digest()
             .bytes()

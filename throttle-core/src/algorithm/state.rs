@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cell::{Cell, Writer};
 use super::exception::Exception;
@@ -92,6 +93,37 @@ impl State {
         }
     }
 
+    /// Returns the instant from which a database may delete the row of this state: when the state
+    /// [is as a fresh one](Algorithm::fresh_at) and its exception is over, and then as long again
+    /// as clocks may be apart. `algorithm` is the one that wrote the state, if the state does not
+    /// name it.
+    ///
+    /// Write the instant into a column beside the state. A job deletes the rows whose instant has
+    /// passed, for example once a minute. Law 9 allows it, because the next decision is the same
+    /// with the row or without it.
+    ///
+    /// A decision that deletes rows as soon as they are as fresh ones breaks law 7. Suppose that
+    /// the clocks of two processes are a minute apart. The one that is ahead deletes a row that is
+    /// in use for the other, and the key has its whole capacity again, as often as the processes
+    /// take turns. A clock that is set back does the same. So `apart` is the longest time by which
+    /// clocks differ or step back, such as ten minutes where they are synchronized.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_core::{Gcra, Rate, Timestamp};
+    ///
+    /// let gcra = Gcra::new(Rate::per_minute(60)).build()?;
+    /// let (state, _) = gcra.decide(gcra.fresh(), Timestamp::EPOCH, 3);
+    /// assert_eq!(gcra.fresh_at(&state), Timestamp::from_micros(3_000_000));
+    /// let kept = state.kept_until(&gcra, Duration::from_secs(600));
+    /// assert_eq!(kept, Timestamp::from_micros(603_000_000));
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn kept_until(&self, algorithm: &Algorithm, apart: Duration) -> Timestamp {
+        algorithm.fresh_at(self) + apart
+    }
+
     /// The parameters that wrote the state, if it names them.
     pub(crate) fn writer(&self) -> Option<Writer<'static>> {
         self.writer.clone().map(Cow::Owned)
@@ -175,7 +207,8 @@ impl Algorithm {
     }
 
     /// Returns the first instant from which `state` equals a fresh one in every later decision.
-    /// From then on it may be dropped, as long as the clock does not step back before that instant.
+    /// From then on it may be dropped, as long as the clock does not step back before that instant;
+    /// [`State::kept_until`] adds the time by which it may.
     #[must_use]
     pub fn fresh_at(&self, state: &State) -> Timestamp {
         state

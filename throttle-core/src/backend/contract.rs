@@ -16,6 +16,127 @@ pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send
 
 /// Stores state, reads the time, and decides a whole set of limits in one atomic step.
 ///
+/// The six required methods are a whole backend. The provided ones serve layers and queues; add
+/// them when you need what they say. [Write a backend](super#write-a-backend) lists the steps.
+///
+/// # Example
+///
+/// A backend over a map. It has every algorithm and composition, because it locks its states and
+/// lets [`PolicySet::decide`] and [`ReceiptItem::apply_to`](super::ReceiptItem::apply_to) change
+/// them. It has no exceptions for single keys, and forgets no key.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::future::{Ready, ready};
+/// use std::sync::{Arc, Mutex};
+///
+/// use throttle_core::algorithm::State;
+/// use throttle_core::backend::{Answer, Call, ExceptedKey, KeyStep, Receipt};
+/// use throttle_core::{
+///     Algorithm, Backend, BackendError, Clock, ConfigError, Decision, Key, ManualClock, PolicySet,
+/// };
+///
+/// #[derive(Clone, Default)]
+/// struct MapBackend {
+///     /// By the policy's name, because sets share the budgets of policies of one name.
+///     states: Arc<Mutex<HashMap<(String, Key), State>>>,
+///     clock: ManualClock,
+/// }
+///
+/// /// The state of an unused key names its parameters, so that other tiers read it as unused, too.
+/// fn unused(by: &Algorithm) -> State {
+///     by.fresh().written_under(by)
+/// }
+///
+/// impl Backend for MapBackend {
+///     type Prepared = PolicySet;
+///     type Decide = Ready<Result<Decision, BackendError>>;
+///     type Done = Ready<Result<(), BackendError>>;
+///
+///     fn prepare(&self, set: PolicySet) -> Result<PolicySet, ConfigError> {
+///         Ok(set)
+///     }
+///
+///     fn set(prepared: &PolicySet) -> &PolicySet {
+///         prepared
+///     }
+///
+///     fn decide(&self, set: &Arc<PolicySet>, calls: &[Call]) -> Self::Decide {
+///         let mut stored = self.states.lock().unwrap();
+///         let (mut ids, mut states) = (Vec::new(), Vec::new());
+///         for (policy, call) in set.policies().iter().zip(calls) {
+///             // A call without a key skips its policy: its state is not read.
+///             let id = call.key().map(|key| (policy.name().to_owned(), key.clone()));
+///             let known = id.as_ref().and_then(|id| stored.get(id).cloned());
+///             states.push(known.unwrap_or_else(|| unused(call.parameters(policy))));
+///             ids.push(id);
+///         }
+///         let decision = set.decide(&mut states, self.clock.now(), calls);
+///         for (id, state) in ids.into_iter().zip(states) {
+///             id.map(|id| stored.insert(id, state));
+///         }
+///         ready(Ok(decision))
+///     }
+///
+///     fn settle(&self, set: &Arc<PolicySet>, receipt: Receipt) -> Self::Done {
+///         let mut stored = self.states.lock().unwrap();
+///         for item in receipt.items() {
+///             let policy = &set.policies()[item.policy()];
+///             let id = (policy.name().to_owned(), item.key().clone());
+///             let state = stored.entry(id).or_insert_with(|| unused(item.parameters(policy)));
+///             item.apply_to(policy, state, self.clock.now());
+///         }
+///         ready(Ok(()))
+///     }
+///
+///     fn run(
+///         &self,
+///         set: &Arc<PolicySet>,
+///         policy: usize,
+///         step: KeyStep,
+///     ) -> Answer<Vec<ExceptedKey>> {
+///         let ran = set.policy(policy).and_then(|policy| match &step {
+///             KeyStep::Reset(key) => {
+///                 let id = (policy.name().to_owned(), key.clone());
+///                 self.states.lock().unwrap().remove(&id);
+///                 Ok(Vec::new())
+///             }
+///             _ => Err(step.unsupported()),
+///         });
+///         Box::pin(ready(ran))
+///     }
+///
+///     fn reset_all(&self, prefix: &str) -> Self::Done {
+///         let mut stored = self.states.lock().unwrap();
+///         stored.retain(|(policy, _), _| !policy.starts_with(prefix));
+///         ready(Ok(()))
+///     }
+/// }
+/// # #[cfg(feature = "conformance")]
+/// # impl throttle_core::conformance::Harness for MapBackend {
+/// #     type Backend = Self;
+/// #     fn start() -> Self {
+/// #         Self::default()
+/// #     }
+/// #     fn backend(&self) -> Self {
+/// #         self.clone()
+/// #     }
+/// #     fn set_time(&self, now: throttle_core::Timestamp) {
+/// #         self.clock.set(now);
+/// #     }
+/// # }
+/// # #[cfg(feature = "conformance")]
+/// # throttle_core::conformance::law_11_keys_are_injective::<MapBackend>();
+/// # use throttle_core::{FixedWindow, Limiter, Policy, Rate};
+///
+/// let set = PolicySet::new(Policy::new("per-user", FixedWindow::new(Rate::per_day(1)))?)?;
+/// let limiter = Limiter::new(MapBackend::default(), set)?;
+/// let calls = [Call::from(Key::from("ada"))];
+/// assert!(limiter.decide(&calls).into_inner()?.is_admitted());
+/// assert!(!limiter.decide(&calls).into_inner()?.is_admitted());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Contract
 ///
 /// ## Atomicity
@@ -76,6 +197,11 @@ pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send
 /// ## Clones
 ///
 /// Clones share the store.
+///
+/// ## Forgetting
+///
+/// A store keeps a row until [`State::kept_until`](crate::algorithm::State::kept_until), which says
+/// why a decision must not delete rows as soon as they are as unused ones.
 ///
 /// The `conformance` feature is a test kit that checks this contract.
 #[diagnostic::on_unimplemented(

@@ -6,9 +6,9 @@ use super::receipt::Receipt;
 use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::call::Call;
 
-/// Uses up what the key of a call has left of a policy, named by its index in the set. From this instant
-/// on the key recovers as after any other charge, by the parameters that the call carries. The
-/// call's cost and reserve do not matter, nor whether it is a peek.
+/// Uses up what the key of a call has left of a policy, named by its index in the set. From this
+/// instant on the key recovers as after any other charge, by the parameters that the call carries.
+/// The call's cost and reserve do not matter, nor whether it is a peek.
 ///
 /// An exception of the key is lifted first, so that it does not stand over the state. A request
 /// that is decided between the steps takes from what is left, as it would have before.

@@ -233,11 +233,8 @@ fn law_07_a_step_of_the_clock_ends_no_ban_and_a_strike_bounds_it() {
 fn lifting_and_resetting_pardon_and_an_exception_counts_no_strikes() {
     let (store, key, ban) = (Store::new(9), Key::from("eve"), Ban::after(2));
     let except = |exception| {
-        drop(
-            store
-                .memory
-                .run(&store.set, 0, KeyStep::Except(key.clone(), exception)),
-        );
+        let step = KeyStep::Except(key.clone(), exception);
+        drop(store.memory.run(&store.set, 0, step));
     };
     let struck = || store.strike(&key, &ban).unwrap().map(|begun| begun.level);
     assert_eq!([struck(), struck()], [None, Some(1)]);
