@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread;
 use std::time::Duration;
 
 use throttle_core::backend::{Ban, Call, Exception, KeyStep, Strikes, Treatment, drain};
@@ -178,31 +177,6 @@ fn strikes_behind_a_ban_begin_anew_and_are_forgotten_with_it() {
         soon.strike(None, T0).expect("it counts").exception.until,
         T0 + secs(3)
     );
-}
-
-#[test]
-fn law_06_of_strikes_that_race_each_crossing_begins_one_ban() {
-    let (store, ban) = (Store::new(9), Ban::after(5).lasting(secs(1)));
-    for level in 1..=20_u8 {
-        let begun: Vec<_> = thread::scope(|scope| {
-            let racing = [(); 8].map(|()| {
-                scope.spawn(|| {
-                    (0..50)
-                        .filter_map(|_| store.strike(&Key::from("eve"), &ban).unwrap())
-                        .collect::<Vec<_>>()
-                })
-            });
-            racing
-                .into_iter()
-                .flat_map(|thread| thread.join().unwrap())
-                .collect()
-        });
-        assert_eq!(
-            begun.iter().map(|begun| begun.level).collect::<Vec<_>>(),
-            [level]
-        );
-        store.clock.set(begun[0].banned_until);
-    }
 }
 
 #[test]

@@ -8,13 +8,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{
-    Answer, Ban, Call, Exception, KeyStep, Receipt, Strikes, Treatment, drain,
-};
+use throttle_core::backend::{Answer, Ban, Call, Exception, KeyStep, Receipt, Treatment, drain};
 use throttle_core::{
     Algorithm, Backend, BoxBackend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key,
-    LocalShareBackend, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate,
-    SlidingLog, Timestamp,
+    LocalShareBackend, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, Rate, Timestamp,
 };
 
 use crate::support::spec::TODAY;
@@ -360,96 +357,6 @@ fn law_02_wait_that_ends_with_the_exception_goes_on_under_the_limit() {
             [0, wait].map(|wait| Some(Duration::from_secs(wait))),
             "{seconds} s"
         );
-    }
-}
-
-/// Of three limits, in the one at `place`; some requests leave a reserve, or have parameters of
-/// their own.
-#[test]
-fn law_08_set_decides_a_key_with_an_exception_as_on_states_in_hand() {
-    let own = FixedWindow::new(Rate::per_day(20))
-        .into_algorithm()
-        .unwrap();
-    let strikes = Strikes {
-        banned_until: T0.after_micros(500),
-        since: T0,
-        strikes: 1,
-        level: 1,
-    };
-    let treatments = [
-        Treatment::Exempt,
-        Treatment::Blocked,
-        Treatment::Limit(Arc::new(own)),
-        Treatment::Struck(strikes),
-    ];
-    for (treatment, place) in treatments
-        .iter()
-        .flat_map(|one| [0, 1].map(|place| (one.clone(), place)))
-    {
-        let [a, b, c] = [
-            Policy::new("a", FixedWindow::new(Rate::per_day(9))),
-            Policy::new("b", SlidingLog::new(Rate::per_day(9))),
-            Policy::new("c", Gcra::new(Rate::per_day(9))),
-        ]
-        .map(|policy| PolicyTree::from(policy.unwrap()));
-        let set = PolicySet::new(PolicyTree::All(vec![a, b, c])).unwrap();
-        let (clock, exception) = (
-            ManualClock::new(T0),
-            Exception {
-                treatment,
-                until: T0.after_micros(1_000),
-            },
-        );
-        let memory = MemoryBackend::builder().clock(clock.clone()).build();
-        let prepared = Arc::new(memory.prepare(set.clone()).unwrap());
-        let mut states: Vec<State> = set
-            .policies()
-            .iter()
-            .map(|policy| policy.algorithm().fresh())
-            .collect();
-        for after in [0, 1, 499, 500, 999, 1_000, 1_001] {
-            let at = T0.after_micros(after);
-            clock.set(at);
-            if after == 1 {
-                now(memory.run(
-                    &prepared,
-                    place,
-                    KeyStep::Except(key(), Some(exception.clone())),
-                ))
-                .unwrap();
-                states[place] = states[place].clone().excepted(Some(exception.clone()));
-            }
-            let listed = |policy, most| {
-                now(memory.run(&prepared, policy, KeyStep::Exceptions { most }))
-                    .unwrap()
-                    .len()
-            };
-            let expected = usize::from((1..1_000).contains(&after));
-            assert_eq!(
-                [listed(place, 9), listed(1 - place, 9), listed(place, 0)],
-                [expected, 0, 0]
-            );
-            let call = |cost| Call::from(key()).costing(cost);
-            for call in [
-                call(1),
-                call(0),
-                call(1).reserving(2),
-                call(1).under(Arc::new(own)),
-                call(9),
-            ] {
-                let calls = vec![call; 3];
-                let expected = set.decide(&mut states, at, &calls);
-                assert_eq!(
-                    memory.decide_now(&prepared, &calls),
-                    expected,
-                    "{after} µs: {calls:?}, {exception:?}"
-                );
-                assert!(
-                    calls[0].cost() > 0 || expected.is_admitted(),
-                    "a look is admitted"
-                );
-            }
-        }
     }
 }
 

@@ -1,20 +1,18 @@
 //! Laws 5 and 6: a composition charges all that its rule says or nothing, and requests that race
 //! for K units get exactly K, whatever runs at the same time.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::algorithm::State;
-use throttle_core::backend::{Ban, Call, Exception, KeyStep, Receipt, Strikes, Treatment};
+use throttle_core::backend::{Ban, Call, Exception, KeyStep, Receipt, Treatment};
 use throttle_core::{
     Algorithm, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet,
     Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
 };
-use throttle_core::{AnyCharge, Backend, Clock};
+use throttle_core::{AnyCharge, Backend};
 
 use crate::support::machines::{Machine, Pure};
 use crate::support::spec::{Anchor, Cadence, Kind, Spec, TODAY, Tree};
@@ -471,115 +469,6 @@ fn tree(shape: usize, members: Vec<PolicyTree>) -> PolicyTree {
             groups(&|group| any(vec![PolicyTree::All(group)], false)),
             true,
         ),
-    }
-}
-
-/// A set of any number of policies and any shape, of which any may not apply, decides as the pure
-/// function does. Some calls leave a reserve or have parameters of their own, and exceptions come
-/// and go.
-#[test]
-fn law_05_any_mixture_of_calls_decides_as_the_pure_function_does() {
-    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
-    let mut below = move |bound: u64| {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) % bound
-    };
-    for (count, shape) in (1..=20_usize).flat_map(|count| (0..7).map(move |shape| (count, shape))) {
-        let clock = ManualClock::default();
-        let backend = MemoryBackend::builder().clock(clock.clone()).build();
-        let algorithm = |n: usize, more: u64| match n % 5 {
-            2 => SlidingLog::new(Rate::per_minute(9 + more)).build().unwrap(),
-            4 => FixedWindow::new(Rate::per_minute(5 + more))
-                .build()
-                .unwrap(),
-            _ => Gcra::new(Rate::per_minute(7 + n as u64 + more))
-                .build()
-                .unwrap(),
-        };
-        let policy = |n: usize| Policy::new(&format!("p{n}"), algorithm(n, 0)).unwrap();
-        let set =
-            PolicySet::new(tree(shape, (0..count).map(|n| policy(n).into()).collect())).unwrap();
-        let prepared = Arc::new(backend.prepare(set.clone()).unwrap());
-        let own: Vec<_> = (0..count)
-            .map(|n| policy(n).own(algorithm(n, 3)).unwrap())
-            .collect();
-        let mut states: HashMap<(usize, u64), State> = HashMap::new();
-        for step in 0..300 {
-            let keys: Vec<Option<u64>> = (0..count)
-                .map(|_| (below(4) > 0).then(|| below(3)))
-                .collect();
-            let mut call = |place: usize, key: u64| {
-                let call = Call::from(Key::from(key)).costing(below(3));
-                match below(12) {
-                    0 => call.reserving(below(4)),
-                    1 => call.under(Arc::clone(&own[place])),
-                    2 => call.under(Arc::clone(&own[place])).reserving(1),
-                    _ => call,
-                }
-            };
-            let calls: Vec<Call> = keys
-                .iter()
-                .enumerate()
-                .map(|(place, key)| key.map_or(Call::SKIP, |key| call(place, key)))
-                .collect();
-            let fresh = |place: usize| set.policies()[place].algorithm().fresh();
-            if below(4) == 0 {
-                let (place, key) = (below(count as u64) as usize, below(3));
-                let [now, later] = [0, below(9_000_000)].map(|more| clock.now().after_micros(more));
-                let strikes = Strikes {
-                    banned_until: later,
-                    since: now,
-                    strikes: 1,
-                    level: 1,
-                };
-                let (treatment, until) = match below(5) {
-                    0 => (Treatment::Exempt, later),
-                    1 => (Treatment::Blocked, later),
-                    2 => (Treatment::Limit(Arc::clone(&own[place])), later),
-                    3 => (
-                        Treatment::Struck(strikes),
-                        later.after_micros(below(20_000_000)),
-                    ),
-                    _ => (
-                        Treatment::Struck(Strikes {
-                            banned_until: Timestamp::MIN,
-                            ..strikes
-                        }),
-                        later,
-                    ),
-                };
-                let exception = Some(Exception {
-                    treatment,
-                    until: until.after_micros(1),
-                });
-                drop(backend.run(
-                    &prepared,
-                    place,
-                    KeyStep::Except(Key::from(key), exception.clone()),
-                ));
-                let state = states.remove(&(place, key)).unwrap_or_else(|| fresh(place));
-                states.insert((place, key), state.excepted(exception));
-            }
-            let held = |(place, key): (usize, &Option<u64>)| {
-                key.and_then(|key| states.get(&(place, key)).cloned())
-                    .unwrap_or_else(|| fresh(place))
-            };
-            let mut now: Vec<State> = keys.iter().enumerate().map(held).collect();
-            let expected = set.decide(&mut now, clock.now(), &calls);
-            let decision = backend.decide_now(&prepared, &calls);
-            assert_eq!(
-                decision, expected,
-                "{count} policies, shape {shape}, step {step}: {calls:?}"
-            );
-            for (place, (key, state)) in keys.iter().zip(now).enumerate() {
-                if let Some(key) = key {
-                    states.insert((place, *key), state);
-                }
-            }
-            clock.advance(Duration::from_millis(below(2_000)));
-        }
     }
 }
 

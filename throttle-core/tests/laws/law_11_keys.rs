@@ -6,8 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 use throttle_core::backend::Call;
 use throttle_core::{
-    Backend, Cost, Gcra, Key, KeyPart, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree,
-    Rate,
+    Backend, Gcra, Key, KeyPart, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
 };
 
 use crate::support::strategies::run;
@@ -76,44 +75,6 @@ fn law_11_different_parts_never_share_a_bucket_in_memory() {
         }
         Ok(())
     });
-}
-
-#[test]
-fn law_11_two_policies_count_one_key_apart() {
-    let backend = backend();
-    let rule = PolicyTree::All(vec![policy("a", 5).into(), policy("b", 5).into()]);
-    let set = backend.prepare(PolicySet::new(rule).unwrap()).unwrap();
-    let key = || Key::from("key");
-    let call = |cost| Call::new(key(), Cost::new(cost).unwrap());
-    assert!(
-        backend
-            .decide_now(&set, &[call(5), Call::SKIP])
-            .is_admitted()
-    );
-    assert!(
-        !backend
-            .decide_now(&set, &[call(1), Call::SKIP])
-            .is_admitted()
-    );
-    let decision = backend.decide_now(&set, &[Call::peek(key()), call(2)]);
-    assert_eq!(
-        [
-            decision.statuses()[0].remaining(),
-            decision.statuses()[1].remaining()
-        ],
-        [0, 3]
-    );
-
-    // A policy of the same name in another set has the same budget; a policy of another name has
-    // its own.
-    let same = backend
-        .prepare(PolicySet::new(policy("a", 5)).unwrap())
-        .unwrap();
-    let other = backend
-        .prepare(PolicySet::new(policy("aa", 5)).unwrap())
-        .unwrap();
-    assert!(!backend.decide_now(&same, &[call(1)]).is_admitted());
-    assert!(backend.decide_now(&other, &[call(5)]).is_admitted());
 }
 
 #[test]

@@ -86,40 +86,6 @@ fn law_05_keys_of_a_request_lie_in_any_two_shards() {
     }
 }
 
-/// A request that was due earlier is decided as of then, and one that is due later as of now.
-#[test]
-fn a_decision_as_of_an_instant_counts_from_then_but_not_from_the_future() {
-    let clock = ManualClock::new(T0);
-    let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let prepared = Arc::new(
-        backend
-            .prepare(set(
-                Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()
-            ))
-            .unwrap(),
-    );
-    for (seconds, reset) in [(-5_i64, -4), (-60, -59), (0, 1), (5, 1), (3_600, 1)] {
-        let at = Timestamp::from_micros(T0.as_micros() + seconds * 1_000_000);
-        let asked = [Call::from(Key::from(seconds.to_string()))];
-        let decision = backend
-            .decide_as_of(&prepared, &asked, at)
-            .into_inner()
-            .unwrap();
-        assert_eq!(
-            decision.reset_after(),
-            Duration::from_secs(1),
-            "from the instant that counts"
-        );
-        let peek = [Call::peek(Key::from(seconds.to_string()))];
-        let now = backend.decide_now(&prepared, &peek).reset_after();
-        assert_eq!(
-            now,
-            Duration::from_secs(u64::try_from(reset).unwrap_or(0)),
-            "{seconds} s from now"
-        );
-    }
-}
-
 #[test]
 fn a_set_that_another_store_prepared_is_refused_loudly() {
     let [own, other] =
