@@ -658,7 +658,7 @@ async fn settlement_that_fails_is_logged_with_the_reason() -> Result<(), ConfigE
     let backend = patient(&server.url()).build()?;
     let limit = limit("refunded", Gcra::new(Rate::per_minute(9)).burst(9))
         .by(Constant)
-        .refund_successful();
+        .refund_if(limit::successful);
     let layer = ThrottleLayer::builder(limit)
         .on_error(OnError::Closed)
         .backend(backend)

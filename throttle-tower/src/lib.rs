@@ -117,7 +117,9 @@ pub use extract::{Constant, Header, Host, KeyExtractor, Route};
 #[doc(inline)]
 pub use headers::Dialect;
 #[doc(inline)]
-pub use limit::{InFlight, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
+pub use limit::{
+    Audit, InFlight, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit,
+};
 #[cfg(feature = "dashboard")]
 pub use observe::Page;
 #[cfg(feature = "tracing")]

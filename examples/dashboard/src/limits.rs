@@ -46,7 +46,7 @@ pub fn builder() -> anyhow::Result<ThrottleBuilder> {
         limit("per-ip", Gcra::new(Rate::per_second(40)).burst(80)).by(address()?),
         limit("per-key", TokenBucket::new(Rate::per_second(20)).burst(40))
             .by(api_key())
-            .refund_server_errors(),
+            .refund_if(limit::server_error),
         plans(
             "per-plan",
             PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_second(count)).burst(2 * count))),

@@ -23,13 +23,13 @@ pub fn layer(memory: &MemoryBackend) -> Result<ThrottleLayer, ConfigError> {
         // A request that the model fails to serve is not counted.
         limit("requests", Gcra::new(Rate::per_minute(10)))
             .by(client())
-            .refund_server_errors(),
+            .refund_if(limit::server_error),
         limit(TOKENS, tokens())
             .by(client())
             .unit("tokens")
             .cost(estimate)
             .settled_later()
-            .refund_server_errors()
+            .refund_if(limit::server_error)
             // A key's batches leave half of its tokens to its interactive requests.
             .priority(
                 [("interactive", 0), ("batch", TOKENS_PER_MINUTE / 2)],
@@ -40,7 +40,7 @@ pub fn layer(memory: &MemoryBackend) -> Result<ThrottleLayer, ConfigError> {
             .unit("tokens")
             .cost(estimate)
             .settled_later()
-            .refund_server_errors(),
+            .refund_if(limit::server_error),
     ]))
     // What OpenAI's clients and proxies read.
     .headers(Dialect::OpenAi)

@@ -65,7 +65,7 @@ fn app(store: MemoryBackend, ban: Option<Ban>) -> Result<Router, ConfigError> {
     // the proxy: `ClientIp::x_forwarded_for(…)`.
     let mut failed = limit("failed-logins", SlidingLog::new("5/15m".parse()?))
         .by(ClientIp::peer())
-        .refund_successful();
+        .refund_if(limit::successful);
     if let Some(ban) = ban {
         // A refusal is a strike, and so is a wrong password.
         failed = failed

@@ -60,12 +60,12 @@ fn app() -> Result<Router, ConfigError> {
         hour.unit("micro-dollars")
             .cost(estimate)
             .settled_later()
-            .refund_server_errors(),
+            .refund_if(limit::server_error),
         month
             .unit("micro-dollars")
             .cost(estimate)
             .settled_later()
-            .refund_server_errors(),
+            .refund_if(limit::server_error),
     ]))?;
     Ok(Router::new()
         .route("/v1/{model}", post(complete))

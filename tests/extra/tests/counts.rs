@@ -279,7 +279,7 @@ async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
     let refunds = limit("refunds", Gcra::new(Rate::per_day(500)).burst(500))
         .by(key())
         .cost(cost)
-        .refund_successful();
+        .refund_if(limit::successful);
     let refunds = ThrottleLayer::builder(refunds)
         .on_error(OnError::Closed)
         .backend(redis.clone());

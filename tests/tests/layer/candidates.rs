@@ -467,7 +467,7 @@ fn candidate_without_an_honest_meaning_does_not_build() {
     let starts = |limit| format!("policy \"{limit}\": {starts}");
     let with = |limits: LimitTree| Candidate::in_memory("v2", limits).unwrap_err().to_string();
     for limits in [
-        shared("q", 1).refund_failed(),
+        shared("q", 1).refund_if(limit::failed),
         shared("q", 1).settled_later(),
         shared("q", 1).refund_aborted(),
     ] {
@@ -557,7 +557,7 @@ async fn candidate_bans_keys_by_what_it_would_refuse() {
     let ban = Ban::after(1).lasting(Duration::from_secs(60));
     let tight = limit("p", Gcra::new(Rate::per_second(1)).burst(1))
         .by(Constant)
-        .ban_even_if_spoofable(ban);
+        .ban(ban.even_if_spoofable());
     let (layer, v2) = beside(builder(memory(), shared("p", 9)), on(next, tight));
     for _ in 0..2 {
         status(&layer, get()).await;

@@ -11,7 +11,7 @@ use throttle_core::backend::{Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind};
 use throttle_core::{MemorySet, PolicySet};
 use throttle_tower::limit::IntoLimitTree;
-use throttle_tower::{ConfigError, Decision, OnError, ThrottleLayer, all};
+use throttle_tower::{ConfigError, Decision, OnError, ThrottleLayer, all, limit};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 
@@ -130,7 +130,7 @@ async fn law_12_request_waits_one_deadline_for_a_store_that_hangs() {
             all([shared("a", 5), shared("b", 5)]),
             all([
                 shared("a", 5).refund_aborted(),
-                shared("b", 5).refund_successful(),
+                shared("b", 5).refund_if(limit::successful),
             ]),
             all([
                 shared("a", 5).charge_refused(),
@@ -155,7 +155,7 @@ async fn law_12_request_waits_one_deadline_for_a_store_that_hangs() {
 async fn law_12_no_response_waits_for_what_follows_on_its_decision() {
     let backend = Hanging::new(0);
     let limits = all([
-        shared("refunded", 9).refund_successful(),
+        shared("refunded", 9).refund_if(limit::successful),
         shared("settled", 9).cost(2).settled_later(),
         shared("tried", 9).charge_refused(),
         shared("tight", 1),

@@ -164,7 +164,10 @@ async fn series_that_can_never_count_is_not_registered() {
             all([shared("p", 9).settled_later()]),
             &["refunded", "settled_short"][..],
         ),
-        (all([shared("p", 9).refund_failed()]), &["refunded"]),
+        (
+            all([shared("p", 9).refund_if(limit::failed)]),
+            &["refunded"],
+        ),
         (
             all([shared("p", 9).wait_up_to(Duration::from_secs(1))]),
             &["throttle_queued_requests"],
@@ -208,7 +211,7 @@ async fn limit_whose_condition_does_not_hold_is_not_counted() {
         };
         let limits = all([
             for_key("first", "ada"),
-            for_key("second", "bob").refund_successful(),
+            for_key("second", "bob").refund_if(limit::successful),
             for_key("none", "-"),
         ]);
         let layer = ThrottleLayer::builder(limits)
@@ -938,7 +941,7 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
         .by(Header::new("x-api-key"))
         .lookup(|_| async { Some("free") })
         .unknown("free");
-    let banning = shared("banning", 9).ban_even_if_spoofable(Ban::after(5));
+    let banning = shared("banning", 9).ban(Ban::after(5).even_if_spoofable());
     let limits = all((
         per_user,
         banning,

@@ -144,7 +144,7 @@ async fn activities_name_limits_by_their_indices_in_the_layer() {
     let limits = all((
         limit("jobs", InFlight::new(2)).by(Constant),
         shared("elsewhere", 9).when(|parts| parts.uri.path() == "/elsewhere"),
-        shared("all", 9).refund_successful(),
+        shared("all", 9).refund_if(limit::successful),
     ));
     let journal = Arc::new(Journal::default());
     let layer = ThrottleLayer::builder(limits)

@@ -7,8 +7,8 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use throttle_core::{Backend, BackendErrorKind, DecidedBy, ManualClock, MemoryBackend};
 use throttle_tower::{
-    Constant, FixedWindow, Gcra, Header, InFlight, LimitReport, LimitState, OnError, OnMissing,
-    Rate, SlidingLog, ThrottleLayer, all, any, limit, plans,
+    Audit, Constant, FixedWindow, Gcra, Header, InFlight, LimitReport, LimitState, OnError,
+    OnMissing, Rate, SlidingLog, ThrottleLayer, all, any, limit, plans,
 };
 use tower::{Layer, ServiceExt};
 
@@ -85,7 +85,7 @@ async fn law_01_02_peek_of_a_layer_answers_as_the_request() {
         .priority([("interactive", 0), ("batch", 3)], class);
     let audited = limit("audited", Gcra::new(Rate::per_hour(1)).burst(1))
         .by(Constant)
-        .audit();
+        .audit(Audit::Silent);
     let layer = ThrottleLayer::builder(all((any((own, pool)), fast, audited)))
         .report_in_response(true)
         .backend(store)

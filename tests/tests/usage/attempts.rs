@@ -151,7 +151,7 @@ async fn charge_of_a_refused_request_comes_before_the_ban_that_its_strike_begins
             let limit = budget(&name, UNITS)
                 .cost(4)
                 .charge_refused()
-                .ban_even_if_spoofable(ban);
+                .ban(ban.even_if_spoofable());
             let site = Site::new(store.clone(), limit, app()).await;
             for expected in [
                 StatusCode::OK,

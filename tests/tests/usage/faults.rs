@@ -9,7 +9,7 @@ use axum::routing::get;
 use http::StatusCode;
 use throttle_core::BoxBackend;
 use throttle_test_servers::{Proxy, Server};
-use throttle_tower::{OnError, ThrottleLayer, Usage, all};
+use throttle_tower::{OnError, ThrottleLayer, Usage, all, limit};
 use tokio::sync::Notify;
 
 use crate::site::{Site, until};
@@ -51,7 +51,7 @@ async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
     for hangs in [true, false] {
         let (server, proxy, store) = remote().await;
         let limits = all([
-            budget("requests", UNITS).refund_server_errors(),
+            budget("requests", UNITS).refund_if(limit::server_error),
             budget("tokens", UNITS).cost(9).settled_later(),
         ]);
         let heard = Arc::new(AtomicU64::new(0));
@@ -129,7 +129,7 @@ async fn charge_of_a_share_is_settled_in_the_share() {
     for (refunds, admitted) in [(false, 3), (true, 20)] {
         let failures = budget("p", 3);
         let failures = if refunds {
-            failures.refund_server_errors()
+            failures.refund_if(limit::server_error)
         } else {
             failures
         };

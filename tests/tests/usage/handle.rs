@@ -4,7 +4,7 @@ use axum::Router;
 use axum::routing::get;
 use http::StatusCode;
 use throttle_tower::usage::UsageError;
-use throttle_tower::{LimitTree, Usage, all, any};
+use throttle_tower::{LimitTree, Usage, all, any, limit};
 
 use crate::site::{Site, estimate};
 use crate::store::{Store, budget};
@@ -96,11 +96,11 @@ async fn charge_is_refunded_unless_the_handler_has_settled_it() {
             budget("added", UNITS)
                 .cost(estimate)
                 .settled_later()
-                .refund_failed(),
+                .refund_if(limit::failed),
             budget("settled", UNITS)
                 .cost(estimate)
                 .settled_later()
-                .refund_failed(),
+                .refund_if(limit::failed),
         ]);
         let handler = |usage: Usage| async move {
             usage.add("added", 500).unwrap();
@@ -158,7 +158,9 @@ async fn charge_that_goes_by_the_response_is_not_settled_by_the_handler() {
     for store in Store::both().await {
         let limits = all([
             budget("tokens", UNITS).cost(estimate).settled_later(),
-            budget("failures", UNITS).cost(estimate).refund_failed(),
+            budget("failures", UNITS)
+                .cost(estimate)
+                .refund_if(limit::failed),
         ]);
         let handler = |usage: Usage| async move {
             usage.refund().unwrap();

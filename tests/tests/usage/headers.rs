@@ -4,7 +4,7 @@ use axum::Router;
 use axum::routing::get;
 use http::StatusCode;
 use throttle_tower::limit::LimitTree;
-use throttle_tower::{Usage, all, any};
+use throttle_tower::{Usage, all, any, limit};
 
 use crate::site::Site;
 use crate::store::{Store, budget};
@@ -84,7 +84,7 @@ async fn charge_given_back_before_the_response_is_in_its_headers_in_memory() {
         assert_eq!((stated, stored), (vec![expected], vec![20]));
     }
     let app = Router::new().route("/", get(|| async { StatusCode::NOT_FOUND }));
-    let limits = all([budget("own", 20).cost(5).refund_failed()]);
+    let limits = all([budget("own", 20).cost(5).refund_if(limit::failed)]);
     let [stated, stored] = left(Store::memory(), limits, app, &["own"]).await;
     assert_eq!((stated, stored), (vec![20], vec![20]));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use throttle_tower::Limit;
+use throttle_tower::{Limit, limit};
 
 use crate::site::Site;
 use crate::store::{Store, budget};
@@ -72,10 +72,16 @@ async fn charged(limit: impl Fn(Limit) -> Limit) -> Vec<u16> {
 async fn charge_is_refunded_if_any_rule_applies() {
     let cached = |_: StatusCode, headers: &HeaderMap| headers.contains_key("x-cache");
     assert_eq!(charged(|limit| limit).await, STATUSES);
-    assert_eq!(charged(Limit::refund_successful).await, [404, 429, 503]);
-    assert_eq!(charged(Limit::refund_failed).await, [200, 203, 303]);
     assert_eq!(
-        charged(Limit::refund_server_errors).await,
+        charged(|own| own.refund_if(limit::successful)).await,
+        [404, 429, 503]
+    );
+    assert_eq!(
+        charged(|own| own.refund_if(limit::failed)).await,
+        [200, 203, 303]
+    );
+    assert_eq!(
+        charged(|own| own.refund_if(limit::server_error)).await,
         [200, 203, 303, 404, 429]
     );
     assert_eq!(
@@ -83,7 +89,7 @@ async fn charge_is_refunded_if_any_rule_applies() {
         [200, 303, 404, 429, 503]
     );
     assert_eq!(
-        charged(|limit| limit.refund_if(cached).refund_server_errors()).await,
+        charged(|limit| limit.refund_if(cached).refund_if(limit::server_error)).await,
         [200, 303, 404, 429]
     );
 }
@@ -92,7 +98,12 @@ async fn charge_is_refunded_if_any_rule_applies() {
 #[tokio::test]
 async fn attack_47_only_failures_use_up_the_limit() {
     for store in Store::both().await {
-        let site = Site::new(store, budget("logins", 3).refund_successful(), app()).await;
+        let site = Site::new(
+            store,
+            budget("logins", 3).refund_if(limit::successful),
+            app(),
+        )
+        .await;
         for _ in 0..20 {
             assert_eq!(site.status("/200").await, 200);
             site.settled().await;
@@ -108,7 +119,7 @@ async fn attack_47_only_failures_use_up_the_limit() {
 async fn attack_35_aborted_request_stays_charged_by_default() {
     for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
         for store in Store::both().await {
-            let limit = budget("p", UNITS).refund_server_errors();
+            let limit = budget("p", UNITS).refund_if(limit::server_error);
             let limit = if aborted {
                 limit.refund_aborted()
             } else {

@@ -12,7 +12,9 @@ use http::{Request, StatusCode};
 use throttle_core::PolicySet;
 use throttle_core::backend::Call;
 use throttle_core::{Limiter, Policy};
-use throttle_tower::{FixedWindow, Header, KeyExtractor, Limit, OnError, Rate, Usage, all, plans};
+use throttle_tower::{
+    FixedWindow, Header, KeyExtractor, Limit, OnError, Rate, Usage, all, limit, plans,
+};
 use tokio::sync::Barrier;
 
 use crate::site::{Site, estimate, number};
@@ -75,7 +77,7 @@ async fn law_05_06_10_charge_with_refunds_and_settlements_racing() {
     for store in Store::both().await {
         let (name, known) = (store.name, Known::default());
         let limits = all([
-            budget("requests", 100_000).refund_server_errors(),
+            budget("requests", 100_000).refund_if(limit::server_error),
             budget("tokens", UNITS).cost(estimate).settled_later(),
         ]);
         let app = Router::new()
@@ -190,7 +192,9 @@ async fn law_05_06_10_charge_with_tiers_changing_under_refunds_and_settlements()
     for store in Store::both().await {
         let (name, known, table) = (store.name, Known::default(), Table::default());
         let limits = all([
-            table.plans("requests", AMPLE).refund_server_errors(),
+            table
+                .plans("requests", AMPLE)
+                .refund_if(limit::server_error),
             table.plans("tokens", FEW).cost(estimate).settled_later(),
             table.plans("bytes", AMPLE).cost(estimate).settled_later(),
         ]);
@@ -295,7 +299,7 @@ async fn law_10_charge_settled_by_64_at_once_is_settled_once() {
         let limit = budget("tokens", UNITS)
             .cost(COST)
             .settled_later()
-            .refund_successful()
+            .refund_if(limit::successful)
             .refund_aborted();
         let site = Site::new(store, limit, Router::new().route("/", get(handler))).await;
         assert_eq!(site.get("/", &[]).await.body(), "1", "{name}");

@@ -48,6 +48,7 @@ pub struct Ban {
     length: Duration,
     up_to: Duration,
     forgotten_after: Duration,
+    even_if_spoofable: bool,
 }
 
 const MINUTE: u64 = 60;
@@ -65,6 +66,7 @@ impl Ban {
             length: Duration::from_secs(10 * MINUTE),
             up_to: Duration::from_secs(DAY),
             forgotten_after: Duration::from_secs(7 * DAY),
+            even_if_spoofable: false,
         }
     }
 
@@ -98,6 +100,21 @@ impl Ban {
     pub const fn forgotten_after(mut self, time: Duration) -> Self {
         self.forgotten_after = time;
         self
+    }
+
+    /// Bans keys also where a client can send requests with another client's key: because something
+    /// before this process prevents that. Backends ignore it. Defaults to `false`: a layer that
+    /// could let one client ban another is not built.
+    pub const fn even_if_spoofable(mut self) -> Self {
+        self.even_if_spoofable = true;
+        self
+    }
+
+    /// Returns whether it bans keys also [where clients can choose
+    /// them](Self::even_if_spoofable).
+    #[must_use]
+    pub const fn is_even_if_spoofable(&self) -> bool {
+        self.even_if_spoofable
     }
 
     /// Checks it. Layers call it when they are built.

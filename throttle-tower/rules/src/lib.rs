@@ -180,7 +180,7 @@
 //! | `strike-if` | statuses of responses that are strikes, as refusals are, as in `[401, 403]`; only with `ban` | none |
 //! | `settled-later` | `true`: [the handler settles the cost](throttle_tower::Limit::settled_later), which is an estimate | `false` |
 //! | `wait-up-to` | a duration: [requests queue](throttle_tower::Limit::wait_up_to) instead of being refused | none |
-//! | `mode` | `"enforce"`, `"audit"` (the limit is decided and [refuses no request](throttle_tower::Limit::audit)), `"audit-announced"` (so, and headers [list it](throttle_tower::Limit::audit_announced)) | `"enforce"` |
+//! | `mode` | `"enforce"`, `"audit"` (the limit is decided and [refuses no request](throttle_tower::Limit::audit)), `"audit-announced"` (so, and headers [list it](throttle_tower::Audit::Announced)) | `"enforce"` |
 //! | `warn-at` | a part of the capacity, as in `0.8`: a request that brings its key there is [reported](throttle_tower::Limit::warn_at) | none; 0.8 for metrics |
 //! | `key-deadline` | a duration: how long a key that a future returns may take; only with such a key, so not in plans | `"1s"` |
 //!

@@ -15,7 +15,7 @@ use super::key;
 use super::matching::{MATCH, WHEN};
 use super::registry::{ClassOf, CostOf, REFUNDS, Registry, registered};
 use super::values::DURATION;
-use throttle_tower::limit::{IntoLimitTree, Limit, LimitTree, OnError, OnMissing, Rated};
+use throttle_tower::limit::{Audit, IntoLimitTree, Limit, LimitTree, OnError, OnMissing, Rated};
 
 pub(super) const DEFAULTS: ValueForm = Table(
     "defaults",
@@ -276,13 +276,11 @@ const BAN_TIMES: [Word<SetTime>; 4] = [
 
 const BAN_FORM: &str = "write a table, as in ban = { after = 5, lasting = \"10m\" }";
 
-type SetMode = fn(Limit) -> Limit;
-
 /// What a limit does with requests beyond it.
-const MODES: [Word<SetMode>; 3] = [
-    ("enforce", |limit| limit),
-    ("audit", Limit::audit),
-    ("audit-announced", Limit::audit_announced),
+const MODES: [Word<Option<Audit>>; 3] = [
+    ("enforce", None),
+    ("audit", Some(Audit::Silent)),
+    ("audit-announced", Some(Audit::Announced)),
 ];
 
 /// A limit that gets its options, or none after a problem: its options are read all the same.
@@ -352,18 +350,13 @@ impl PendingLimit {
         if let Some(refunds) = table.get("refund") {
             set_refunds(&mut limit, refunds, context.registry);
         }
-        limit.set(ban(table), |limit, (ban, insists)| match insists {
-            true => limit.ban_even_if_spoofable(ban),
-            false => limit.ban(ban),
-        });
+        limit.set(ban(table), Limit::ban);
         limit.set(strikes(table), |limit, strikes| {
             limit.strike_if(move |status, _| strikes.contains(&status))
         });
         limit.set(table.at("unit").text(), Limit::unit);
         limit.set(table.at("wait-up-to").duration(), Limit::wait_up_to);
-        limit.set(table.at("mode").word(&MODES), |limit, set_mode| {
-            set_mode(limit)
-        });
+        limit.set(table.at("mode").word(&MODES).flatten(), Limit::audit);
         limit.set(table.at("warn-at").part(), Limit::warn_at);
         limit.set(table.at("key-deadline").duration(), Limit::key_deadline);
         limit
@@ -408,8 +401,8 @@ fn check_cost(table: &FileValue<'_>, is_settled: bool) {
     }
 }
 
-/// When keys are banned, and whether also those that a client can choose.
-fn ban(table: &FileValue<'_>) -> Option<(Ban, bool)> {
+/// When keys are banned.
+fn ban(table: &FileValue<'_>) -> Option<Ban> {
     let table = table.get("ban").filter(|table| table.fits)?;
     let number = |name: &str| table.at(name).number().map(|number| number as u32);
     let mut ban = Ban::after(number("after")?);
@@ -420,7 +413,10 @@ fn ban(table: &FileValue<'_>) -> Option<(Ban, bool)> {
     ban.check()
         .map_err(|error| table.config_problem(&error))
         .ok()?;
-    Some((ban, table.at("even-if-spoofable").flag() == Some(true)))
+    Some(match table.at("even-if-spoofable").flag() {
+        Some(true) => ban.even_if_spoofable(),
+        _ => ban,
+    })
 }
 
 /// The statuses of responses that are strikes.

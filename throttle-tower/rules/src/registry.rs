@@ -15,7 +15,7 @@ use super::form::Word;
 use super::names::{did_you_mean, listed};
 use throttle_tower::client_ip::ClientIp;
 use throttle_tower::extract::{Constant, Host, KeyExtractor, Method, Route};
-use throttle_tower::limit::{Limit, is_preflight};
+use throttle_tower::limit::{self, Limit, is_preflight};
 use throttle_tower::plans::{IntoTier, LookupFailed, Tier};
 
 /// What rules refer to by name: keys, costs, classes, conditions, lookups of plans, and refunds.
@@ -103,9 +103,9 @@ pub(super) const KEYS: [Word<BuiltInKey>; 5] = [
     ("route", |_| Arc::new(Route)),
 ];
 pub(super) const REFUNDS: [Word<BuiltInRefund>; 4] = [
-    ("successful", Limit::refund_successful),
-    ("failed", Limit::refund_failed),
-    ("server-errors", Limit::refund_server_errors),
+    ("successful", |own| own.refund_if(limit::successful)),
+    ("failed", |own| own.refund_if(limit::failed)),
+    ("server-errors", |own| own.refund_if(limit::server_error)),
     ("aborted", Limit::refund_aborted),
 ];
 pub(super) const CONDITIONS: [Word<BuiltInCondition>; 1] = [("preflight", is_preflight)];

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::request::Parts;
 use throttle_core::backend::Call;
 
+use super::audit::Audit;
 use super::charge_rules::ChargeRules;
 use super::condition::Condition;
 use super::keying::Keying;
@@ -46,14 +47,6 @@ pub(crate) struct Applied {
     pub(crate) audit: Option<Audit>,
     /// From when on a key is near the end, if that is to be told.
     pub(crate) warn_at: Option<WarnAt>,
-}
-
-/// How a limit is audited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Audit {
-    Silent,
-    /// Headers list it.
-    Announced,
 }
 
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;

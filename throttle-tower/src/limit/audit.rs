@@ -2,7 +2,7 @@
 
 use throttle_core::{ConfigError, Policy};
 
-use super::applied::{Applied, Audit};
+use super::applied::Applied;
 use super::on_missing::OnMissing;
 use super::single::Limit;
 
@@ -13,18 +13,19 @@ impl Limit {
     ///
     /// What the limit would have done is in the [report](crate::LimitReport::would_refuse) that a
     /// handler finds, in the [event](crate::Event::would_refuse), in the log
-    /// (`Traces`), and in metrics, the page and the explanation.
-    /// Responses do not show it: for that there is
-    /// [`audit_announced`](Self::audit_announced).
+    /// (`Traces`), and in metrics, the page and the explanation. With [`Audit::Announced`],
+    /// responses also list the limit.
     ///
     /// ```
     /// use http::{Request, Response};
-    /// use throttle_tower::{Constant, Gcra, LimitReport, Rate, ThrottleLayer, limit};
+    /// use throttle_tower::{Audit, Constant, Gcra, LimitReport, Rate, ThrottleLayer, limit};
     /// use tower::{Layer, ServiceExt, service_fn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let strict = limit("strict", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant).audit();
+    /// let strict = limit("strict", Gcra::new(Rate::per_hour(1)).burst(1))
+    ///     .by(Constant)
+    ///     .audit(Audit::Silent);
     /// let service = ThrottleLayer::new(strict)?.layer(service_fn(async |request: Request<()>| {
     ///     let report: &LimitReport = request.extensions().get().expect("the layer inserts it");
     ///     Response::builder().header("x-would-refuse", report.would_refuse().count()).body(())
@@ -64,17 +65,39 @@ impl Limit {
     /// Building the layer fails if the limit is inside an [`any`](crate::any), queues requests
     /// ([`wait_up_to`](Self::wait_up_to)), [rejects](OnMissing::Reject) requests without a key, or
     /// [bans](Self::ban).
-    pub fn audit(mut self) -> Self {
-        self.applied.audit = Some(Audit::Silent);
+    pub fn audit(mut self, audit: Audit) -> Self {
+        self.applied.audit = Some(audit);
         self
     }
+}
 
-    /// [Audits](Self::audit) the limit, and lists it in the headers of responses among the limits
-    /// that are enforced. A client that obeys the headers keeps to the limit before it is enforced.
-    pub fn audit_announced(mut self) -> Self {
-        self.applied.audit = Some(Audit::Announced);
-        self
-    }
+/// What responses say of a limit that is [audited](Limit::audit).
+///
+/// ```
+/// use http::{Request, Response};
+/// use throttle_tower::{Audit, Constant, FixedWindow, Rate, ThrottleLayer, limit};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// for (audit, is_listed) in [(Audit::Silent, false), (Audit::Announced, true)] {
+///     let new = limit("new", FixedWindow::new(Rate::per_day(9))).by(Constant).audit(audit);
+///     let service = ThrottleLayer::new(new)?.layer(service_fn(async |_: Request<()>| {
+///         Ok::<_, std::convert::Infallible>(Response::new(()))
+///     }));
+///     let response = service.oneshot(Request::new(())).await?;
+///     assert_eq!(response.headers().contains_key("ratelimit"), is_listed);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audit {
+    /// Nothing.
+    Silent,
+    /// Their headers list it among the limits that are enforced. A client that obeys the headers
+    /// keeps to the limit before it is enforced.
+    Announced,
 }
 
 impl Audit {

@@ -40,7 +40,7 @@ impl Limit {
     /// if one client could ban another: where the key is a header that [nothing
     /// checks](crate::Header::accept), an address from a header that is read [whoever the peer
     /// is](crate::TrustedProxies::danger_any_width), or is shared by clients, as
-    /// [`Constant`](crate::Constant) is. Keys of functions, futures and extensions are not checked.
+    /// [`Constant`](crate::Constant) is. [`Ban::even_if_spoofable`] allows that. Keys of functions, futures and extensions are not checked.
     ///
     /// ```
     /// use std::time::Duration;
@@ -66,13 +66,6 @@ impl Limit {
     pub fn ban(mut self, ban: Ban) -> Self {
         self.applied.charge_rules.ban = Some(ban);
         self
-    }
-
-    /// As [`ban`](Self::ban), also where a client can send requests with another client's key:
-    /// because something before this process prevents that.
-    pub fn ban_even_if_spoofable(mut self, ban: Ban) -> Self {
-        self.applied.charge_rules.bans_spoofable = true;
-        self.ban(ban)
     }
 
     /// Counts a strike for each admitted request for whose response `strikes` returns true, beside
@@ -108,13 +101,13 @@ impl Applied {
         };
         ban.check()?;
         let keying = &self.keying;
-        if rules.bans_spoofable || !keying.extractor().is_some_and(KeyExtractor::is_spoofable) {
+        if ban.is_even_if_spoofable() || !keying.extractor().is_some_and(KeyExtractor::is_spoofable)
+        {
             return Ok(());
         }
         let rule = "one client could send requests with the key of another, and ban it; limit by \
-            what clients cannot \
-                    choose, such as ClientIp::peer(), or insist (ban_even_if_spoofable, in a file \
-                    even-if-spoofable)";
+            what clients cannot choose, such as ClientIp::peer(), or insist with \
+            Ban::even_if_spoofable, in a file even-if-spoofable = true";
         Err(ConfigError::new(
             "ban",
             format_args!("by {}", keying.describe()),

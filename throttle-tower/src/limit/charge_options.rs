@@ -19,9 +19,18 @@ impl Limit {
     /// Refunds the request if `refund` returns true for the response's head. Called several times,
     /// it refunds if any of the rules returns true. Defaults to never.
     ///
+    /// The usual rules are [`limit::successful`](crate::limit::successful),
+    /// [`limit::failed`](crate::limit::failed) and
+    /// [`limit::server_error`](crate::limit::server_error). A request stays charged until its
+    /// response is there, so requests that run at the same time cannot exceed the limit either.
+    ///
     /// ```
     /// use http::StatusCode;
     /// use throttle_tower::{FixedWindow, Rate, client_ip::ClientIp, limit};
+    ///
+    /// let logins = limit("failed-logins", FixedWindow::new(Rate::per_hour(5)))
+    ///     .by(ClientIp::peer())
+    ///     .refund_if(limit::successful);
     ///
     /// // A response from the cache was cheap.
     /// let renders = limit("renders", FixedWindow::new(Rate::per_hour(100)))
@@ -40,24 +49,6 @@ impl Limit {
             }
         });
         self
-    }
-
-    /// Refunds requests that succeed (2xx and 3xx): for limits on failed logins.
-    ///
-    /// A request stays charged until it succeeds, so attempts that run at the same time cannot
-    /// exceed the limit either.
-    pub fn refund_successful(self) -> Self {
-        self.refund_if(|status, _| status.is_success() || status.is_redirection())
-    }
-
-    /// Refunds requests that fail (4xx and 5xx): for limits on successful responses.
-    pub fn refund_failed(self) -> Self {
-        self.refund_if(|status, _| status.is_client_error() || status.is_server_error())
-    }
-
-    /// Refunds requests that fail because of the server (5xx).
-    pub fn refund_server_errors(self) -> Self {
-        self.refund_if(|status, _| status.is_server_error())
     }
 
     /// Refunds requests that get no response: the inner service returned an error, or the request

@@ -12,8 +12,6 @@ pub(crate) struct ChargeRules {
     pub(crate) charge_refused: bool,
     pub(crate) settled_later: bool,
     pub(crate) ban: Option<Ban>,
-    /// Whether keys may be banned that a client can choose.
-    pub(super) bans_spoofable: bool,
     pub(crate) strike_if: Option<ByOutcome>,
 }
 
@@ -59,12 +57,13 @@ mod tests {
             !rules(Limit::charge_refused).may_change(),
             "of an admitted request"
         );
-        for changing in [
-            Limit::refund_failed,
+        let changing: [fn(Limit) -> Limit; 3] = [
+            |limit: Limit| limit.refund_if(limit::failed),
             Limit::refund_aborted,
             Limit::settled_later,
-        ] {
-            assert!(rules(changing).may_change());
+        ];
+        for change in changing {
+            assert!(rules(change).may_change());
         }
     }
 
@@ -96,11 +95,22 @@ mod tests {
             statuses.into_iter().filter(refunds).collect::<Vec<_>>()
         };
         assert_eq!(refunded(|limit| limit), [0; 0]);
-        assert_eq!(refunded(Limit::refund_successful), [200, 299, 300, 399]);
-        assert_eq!(refunded(Limit::refund_failed), [400, 499, 500, 599]);
-        assert_eq!(refunded(Limit::refund_server_errors), [500, 599]);
         assert_eq!(
-            refunded(|limit| limit.refund_successful().refund_server_errors()),
+            refunded(|limit| limit.refund_if(limit::successful)),
+            [200, 299, 300, 399]
+        );
+        assert_eq!(
+            refunded(|limit| limit.refund_if(limit::failed)),
+            [400, 499, 500, 599]
+        );
+        assert_eq!(
+            refunded(|limit| limit.refund_if(limit::server_error)),
+            [500, 599]
+        );
+        assert_eq!(
+            refunded(|limit| limit
+                .refund_if(limit::successful)
+                .refund_if(limit::server_error)),
             [200, 299, 300, 399, 500, 599]
         );
         let one = |status: u16| move |asked: StatusCode, _: &HeaderMap| asked == status;

@@ -42,7 +42,7 @@ pub trait LimitKind: Counts {
 /// use throttle_tower::{Constant, Gcra, Limit, Rate, limit};
 ///
 /// let limit: Limit<Rated> = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
-/// assert!(throttle_tower::ThrottleLayer::new(limit.audit()).is_ok());
+/// assert!(throttle_tower::ThrottleLayer::new(limit.unit("calls")).is_ok());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Rated {

@@ -25,6 +25,7 @@ mod keying;
 mod kind;
 mod on_error;
 mod on_missing;
+mod outcomes;
 mod priority;
 mod select;
 mod warn_at;
@@ -32,7 +33,8 @@ mod warn_at;
 use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError};
 
-pub(crate) use applied::{Applied, Audit};
+pub(crate) use applied::Applied;
+pub use audit::Audit;
 pub(crate) use charge_rules::ChargeRules;
 pub(crate) use compile::{Compiled, PermitLimit, PermitSet, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
@@ -44,6 +46,7 @@ pub(crate) use keying::{
 pub use kind::{InFlight, LimitKind, Rated};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
+pub use outcomes::{failed, server_error, successful};
 pub(crate) use priority::{Class, check_classes};
 pub use select::Select;
 pub(crate) use select::{SelectedLimits, Selection, select};

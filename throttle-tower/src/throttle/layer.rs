@@ -414,7 +414,7 @@ mod tests {
             .unwrap();
         let [inner, again] = [(); 2].map(|()| {
             template
-                .with_limits(one("inner").refund_successful())
+                .with_limits(one("inner").refund_if(limit::successful))
                 .unwrap()
         });
         assert_eq!(

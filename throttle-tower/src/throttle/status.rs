@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
     use crate::failing_backend::FailingBackend;
-    use crate::{Constant, OnError, all, limit};
+    use crate::{Audit, Constant, OnError, all, limit};
 
     /// What a layer of one limit by each rule answers when its store is down.
     async fn answer(rules: &[(&str, OnError)]) -> (StatusCode, HeaderMap, serde_json::Value) {
@@ -309,7 +309,10 @@ mod tests {
     async fn status_shows_an_audited_limit_only_if_it_is_announced() {
         let gcra = || Gcra::new(Rate::per_hour(6)).burst(6);
         let new = || limit("new", gcra()).by(Constant);
-        for (new, first) in [(new().audit(), "old"), (new().audit_announced(), "new")] {
+        for (new, first) in [
+            (new().audit(Audit::Silent), "old"),
+            (new().audit(Audit::Announced), "new"),
+        ] {
             let limits = all([new, limit("old", gcra()).by(Constant)]);
             let (headers, limit) = shown(&ThrottleLayer::new(limits).unwrap()).await;
             assert_eq!(limit["policy"], first);

@@ -29,7 +29,7 @@ use crate::log::OncePerMinute;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let logins = limit("failed-logins", Gcra::new(Rate::per_hour(5)))
 ///     .by(Constant)
-///     .refund_successful();
+///     .refund_if(limit::successful);
 /// let throttle = ThrottleLayer::new(logins)?;
 /// let inner =
 ///     service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(())));

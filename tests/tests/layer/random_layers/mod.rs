@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use throttle_core::{ManualClock, MemoryBackend, Timestamp};
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::{
-    Constant, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree, OnMissing, Rate,
+    Audit, Constant, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree, OnMissing, Rate,
     SlidingLog, ThrottleLayer, Usage, all, any, limit,
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -278,7 +278,7 @@ impl Leaf {
             });
         }
         if self.is_audited {
-            limit = limit.audit();
+            limit = limit.audit(Audit::Silent);
         }
         if self.refunds_not_found {
             limit = limit.refund_if(|status, _| status == StatusCode::NOT_FOUND);

@@ -15,8 +15,8 @@ use tower::{Layer, ServiceExt, service_fn};
 use crate::failing_backend::FailingBackend;
 use crate::limit::Ban;
 use crate::{
-    Constant, Limit, LimitReport, LimitTree, OnError, OnMissing, ThrottleBuilder, ThrottleLayer,
-    Usage, all, any, limit,
+    Audit, Constant, Limit, LimitReport, LimitTree, OnError, OnMissing, ThrottleBuilder,
+    ThrottleLayer, Usage, all, any, limit,
 };
 
 fn daily(name: &str, units: u64) -> Limit {
@@ -58,7 +58,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 async fn audited_limit_refuses_nobody_and_says_what_it_would_do() {
     let seen = Arc::new(Mutex::new(Vec::<Vec<String>>::new()));
     let events = Arc::clone(&seen);
-    let builder = builder(all([daily("new", 1).audit(), daily("old", 3)]));
+    let builder = builder(all([daily("new", 1).audit(Audit::Silent), daily("old", 3)]));
     let layer = builder.on_decision(move |event| {
         events.lock().unwrap().push(
             event
@@ -106,10 +106,16 @@ async fn headers_list_an_audited_limit_only_if_it_is_announced() {
     let (new, old) = (|| daily("new", 1), || daily("old", 3));
     let both = r#""new";r=0;t=86400, "old";r=2;t=86400"#;
     for (limits, header) in [
-        (all([new().audit(), old()]), Some(r#""old";r=2;t=86400"#)),
-        (all([new().audit_announced(), old()]), Some(both)),
-        (new().audit().into(), None),
-        (new().audit_announced().into(), Some(r#""new";r=0;t=86400"#)),
+        (
+            all([new().audit(Audit::Silent), old()]),
+            Some(r#""old";r=2;t=86400"#),
+        ),
+        (all([new().audit(Audit::Announced), old()]), Some(both)),
+        (new().audit(Audit::Silent).into(), None),
+        (
+            new().audit(Audit::Announced).into(),
+            Some(r#""new";r=0;t=86400"#),
+        ),
     ] {
         let shown = format!("{limits:?}");
         let response = send(&layer(limits)).await;
@@ -130,7 +136,7 @@ async fn headers_list_an_audited_limit_only_if_it_is_announced() {
 
 #[test]
 fn limit_that_cannot_be_audited_does_not_build() {
-    let new = || daily("new", 1).audit();
+    let new = || daily("new", 1).audit(Audit::Silent);
     let error = |limits: LimitTree| {
         ThrottleLayer::new(limits)
             .map(drop)
@@ -159,7 +165,7 @@ fn limit_that_cannot_be_audited_does_not_build() {
              key until it is enforced",
         ),
         (
-            new().ban_even_if_spoofable(Ban::after(9)).into(),
+            new().ban(Ban::after(9).even_if_spoofable()).into(),
             "policy \"new\": ban is on an audited limit: an audited limit refuses no request, and \
                 a ban does; enforce \
              the limit, or audit it first without the ban",
@@ -185,7 +191,7 @@ async fn request_that_another_limit_holds_is_not_held_up_by_an_audited_one() {
     let slow = limit("slow", Gcra::new(Rate::per_second(10)).burst(1)).by(Constant);
     let limits = all([
         slow.wait_up_to(Duration::from_secs(1)),
-        daily("new", 1).audit(),
+        daily("new", 1).audit(Audit::Silent),
     ]);
     let memory = MemoryBackend::builder()
         .clock(PausedClock(Instant::now()))
@@ -205,7 +211,10 @@ async fn request_that_another_limit_holds_is_not_held_up_by_an_audited_one() {
 /// up does not.
 #[tokio::test]
 async fn lookup_is_saved_by_limits_that_refuse_and_not_by_audited_ones() {
-    for (known, polls) in [(daily("known", 1), 1), (daily("known", 1).audit(), 2)] {
+    for (known, polls) in [
+        (daily("known", 1), 1),
+        (daily("known", 1).audit(Audit::Silent), 2),
+    ] {
         let polled = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&polled);
         let looked_up =
@@ -233,32 +242,39 @@ async fn audited_limit_refuses_nobody_while_the_store_fails() {
     let closed = |name| daily(name, 1).on_error(OnError::Closed);
     let local = |name| daily(name, 1).on_error(OnError::local(1));
     for (limits, is_open, admits) in [
-        (LimitTree::from(closed("new").audit()), true, [true, true]),
+        (
+            LimitTree::from(closed("new").audit(Audit::Silent)),
+            true,
+            [true, true],
+        ),
         (
             all([
-                closed("new").audit(),
+                closed("new").audit(Audit::Silent),
                 daily("old", 9).on_error(OnError::Open),
             ]),
             true,
             [true, true],
         ),
         (
-            all([closed("new").audit(), local("old")]),
+            all([closed("new").audit(Audit::Silent), local("old")]),
             false,
             [true, false],
         ),
         (
-            all([local("new").audit(), closed("old").audit()]),
+            all([
+                local("new").audit(Audit::Silent),
+                closed("old").audit(Audit::Silent),
+            ]),
             false,
             [true, true],
         ),
         (
-            all([local("new").audit(), local("old")]),
+            all([local("new").audit(Audit::Silent), local("old")]),
             false,
             [true, false],
         ),
         (
-            all([local("new").audit(), closed("old")]),
+            all([local("new").audit(Audit::Silent), closed("old")]),
             true,
             [false, false],
         ),
@@ -288,7 +304,12 @@ async fn audited_limit_refuses_nobody_while_the_store_fails() {
 /// nothing.
 #[tokio::test]
 async fn usage_is_charged_as_far_as_an_audited_limit_has_units() {
-    let layer = layer(daily("tokens", 10).cost(4).settled_later().audit());
+    let layer = layer(
+        daily("tokens", 10)
+            .cost(4)
+            .settled_later()
+            .audit(Audit::Silent),
+    );
     let inner = service_fn(async |request: Request<()>| {
         let usage: &Usage = request
             .extensions()
@@ -317,7 +338,7 @@ async fn usage_is_charged_as_far_as_an_audited_limit_has_units() {
 async fn audited_limit_of_attempts_is_charged_what_other_limits_refuse() {
     let layer = layer(all([
         daily("old", 1),
-        daily("attempts", 3).charge_refused().audit(),
+        daily("attempts", 3).charge_refused().audit(Audit::Silent),
     ]));
     let mut left = Vec::new();
     for _ in 0..5 {
@@ -337,7 +358,9 @@ async fn share_of_an_audited_limit_hides_no_limit_that_failed_open() {
     for old in [OnError::Open, OnError::local(1)] {
         let limits = all([
             daily("old", 9).on_error(old),
-            daily("new", 9).audit().on_error(OnError::local(1)),
+            daily("new", 9)
+                .audit(Audit::Silent)
+                .on_error(OnError::local(1)),
         ]);
         let seen = Arc::clone(&outcomes);
         let layer = ThrottleLayer::builder(limits)

@@ -21,7 +21,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use crate::client_ip::ClientIp;
 use crate::extract::{Extension, PeerAddr};
 use crate::failing_backend::FailingBackend;
-use crate::limit::{Ban, IntoLimitTree, Limit, all, any, limit};
+use crate::limit::{Ban, IntoLimitTree, Limit, all, any, limit, successful};
 use crate::{
     Constant, Header, KeyExtractor, LimitReport, OnError, Route, ThrottleLayer, TrustedProxies,
 };
@@ -126,7 +126,7 @@ async fn client_that_does_not_stop_is_banned_and_another_is_not() {
 async fn responses_are_strikes_where_a_rule_says_so_whatever_is_charged() {
     let clock = ManualClock::default();
     let failed = login()
-        .refund_successful()
+        .refund_if(successful)
         .strike_if(|status, _| status == 401)
         .strike_if(|status, _| status == 403);
     let layer = on(&clock, failed);
@@ -251,7 +251,7 @@ fn layer_with_a_ban_that_cannot_be_is_not_built() {
         by(Arc::new((ClientIp::peer(), header()))),
         by(Arc::new(Extension::by(|user: &u64| *user))),
         login_by(Arc::new(header()))
-            .ban_even_if_spoofable(Ban::after(3))
+            .ban(Ban::after(3).even_if_spoofable())
             .into_limit_tree(),
     ] {
         assert_eq!(error(right), None);

@@ -30,8 +30,8 @@ use crate::event::{Activity, Event, Observer, Outcome, RequestSet};
 use crate::lock::lock;
 use crate::plans::Tier;
 use crate::{
-    Candidate, Constant, Gcra, Header, InFlight, LimitTree, Offenders, Rate, ThrottleBuilder,
-    ThrottleLayer, all, limit,
+    Audit, Candidate, Constant, Gcra, Header, InFlight, LimitTree, Offenders, Rate,
+    ThrottleBuilder, ThrottleLayer, all, limit,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -230,7 +230,7 @@ async fn data_is_what_was_done() {
 #[tokio::test(start_paused = true)]
 async fn audited_limit_shows_what_it_would_refuse_and_is_never_binding() {
     let total = limit("total", Gcra::new(Rate::per_hour(100)).burst(100)).by(Constant);
-    let (throttle, page) = page_of(all((per_key(2).audit(), total)));
+    let (throttle, page) = page_of(all((per_key(2).audit(Audit::Silent), total)));
     for _ in 0..5 {
         assert_eq!(send(&throttle, "ada").await, StatusCode::OK);
     }

@@ -15,7 +15,7 @@ use super::throttle::Metrics;
 use crate::event::{Activity, Event, LayerInfo, Observer, Outcome, RequestSet};
 use crate::failing_backend::FailingBackend;
 use crate::limit::{Ban, IntoLimitTree};
-use crate::{Constant, Gcra, InFlight, OnError, Rate, ThrottleLayer, all, limit, plans};
+use crate::{Audit, Constant, Gcra, InFlight, OnError, Rate, ThrottleLayer, all, limit, plans};
 
 fn layer(limits: impl IntoLimitTree) -> ThrottleLayer {
     ThrottleLayer::new(limits).unwrap()
@@ -126,7 +126,7 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
             .unknown("free");
         let banning = limit("banning", Gcra::new(Rate::per_second(1)))
             .by(Constant)
-            .ban_even_if_spoofable(Ban::after(5))
+            .ban(Ban::after(5).even_if_spoofable())
             .wait_up_to(Duration::from_secs(1));
         let layer = layer(all((
             plans,
@@ -245,7 +245,7 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let limits = ["old", "new"].map(|name| limit(name, Gcra::new(Rate::per_day(1))).by(Constant));
     let [old, new] = limits;
-    let layer = layer(all([old, new.audit()]));
+    let layer = layer(all([old, new.audit(Audit::Silent)]));
     let metrics = Metrics::new("api").built(&info(&layer), None).unwrap();
     let key = || Call::from(Key::from("ada"));
     with_local_recorder(&recorder, || {

@@ -18,7 +18,9 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::event_budget::PER_SECOND;
 use crate::failing_backend::FailingBackend;
-use crate::{Constant, Header, InFlight, OnError, OnMissing, ThrottleLayer, Traces, all, limit};
+use crate::{
+    Audit, Constant, Header, InFlight, OnError, OnMissing, ThrottleLayer, Traces, all, limit,
+};
 
 type Fields = BTreeMap<&'static str, String>;
 
@@ -503,7 +505,10 @@ async fn request_that_brings_a_limit_near_its_end_is_logged_once() {
 #[tokio::test]
 async fn audited_limit_logs_what_it_would_refuse() {
     let (log, _guard) = Log::capture();
-    let limits = all([per_key("strict", 1).audit(), per_key("wide", 2)]);
+    let limits = all([
+        per_key("strict", 1).audit(Audit::Silent),
+        per_key("wide", 2),
+    ]);
     let layer = ThrottleLayer::builder(limits)
         .observe(Traces::new())
         .build()

@@ -18,7 +18,7 @@ use crate::failing_backend::FailingBackend;
 use crate::limit::Select;
 use crate::throttle::Throttle;
 use crate::{
-    Dialect, Event, Header, Limit, LimitReport, LimitStatus, LimitTree, OnError, OnMissing,
+    Audit, Dialect, Event, Header, Limit, LimitReport, LimitStatus, LimitTree, OnError, OnMissing,
     ThrottleLayer, all, any, limit,
 };
 
@@ -78,12 +78,12 @@ impl Leaf {
         match self.option {
             0 => limit.on_missing(OnMissing::Skip),
             1 => limit.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)),
-            2 if !in_any => limit.on_missing(OnMissing::Share).audit_announced(),
+            2 if !in_any => limit.on_missing(OnMissing::Share).audit(Audit::Announced),
             3 => limit.priority([("high", 0), ("low", 1)], |parts: &Parts| {
                 text(parts, "x-class").to_owned()
             }),
             4 => limit.charge_refused(),
-            5 => limit.refund_successful(),
+            5 => limit.refund_if(limit::successful),
             6 => limit.settled_later(),
             _ => limit.warn_at(0.5),
         }
