@@ -1,6 +1,10 @@
 //! When to stop asking a server that does not answer.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+use crate::counters::Counters;
+use crate::stats::Count;
 
 /// Counts failures in a row. At a threshold the breaker opens: no request asks the store until a
 /// sign of life half opens the breaker. Then one decision at a time asks, and the first that
@@ -8,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 ///
 /// The threshold is for what may be chance. A refusal is not: it opens the breaker at the second
 /// failure, or a service with few requests would count as healthy while none of them is decided.
-#[derive(Debug)]
 pub(crate) struct Breaker {
     state: AtomicU8,
     failures: AtomicU32,
@@ -16,6 +19,7 @@ pub(crate) struct Breaker {
     is_faulty: AtomicBool,
     on_trial: AtomicBool,
     threshold: u32,
+    counters: Arc<Counters>,
 }
 
 /// How a call to the store failed.
@@ -37,13 +41,15 @@ const HALF_OPEN: u8 = 1;
 const OPEN: u8 = 2;
 
 impl Breaker {
-    pub(crate) fn new(threshold: u32) -> Self {
+    pub(crate) fn new(threshold: u32, counters: Arc<Counters>) -> Self {
+        counters.breaker(None, Some(CLOSED));
         Self {
             state: AtomicU8::new(CLOSED),
             failures: AtomicU32::new(0),
             is_faulty: AtomicBool::new(false),
             on_trial: AtomicBool::new(false),
             threshold,
+            counters,
         }
     }
 
@@ -53,7 +59,7 @@ impl Breaker {
         match self.state.load(Ordering::Acquire) {
             CLOSED => Some(Permission(None)),
             HALF_OPEN if !self.on_trial.swap(true, Ordering::AcqRel) => {
-                Some(Permission(Some(self)))
+                Some(Permission(Some(&self.on_trial)))
             }
             _ => None,
         }
@@ -67,11 +73,7 @@ impl Breaker {
             self.is_faulty.store(false, Ordering::Relaxed);
         }
         // An answer that was on its way when the breaker opened says nothing about the present.
-        self.state.load(Ordering::Relaxed) == HALF_OPEN
-            && self
-                .state
-                .compare_exchange(HALF_OPEN, CLOSED, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+        self.state.load(Ordering::Relaxed) == HALF_OPEN && self.turns(HALF_OPEN, CLOSED)
     }
 
     /// Records an answer that was late or missing. Returns whether that opened the breaker.
@@ -88,16 +90,23 @@ impl Breaker {
             .fetch_add(1, Ordering::Relaxed)
             .saturating_add(1);
         match self.state.load(Ordering::Acquire) {
-            CLOSED if failures >= threshold => self.opens_from(CLOSED),
-            HALF_OPEN => self.opens_from(HALF_OPEN),
+            CLOSED if failures >= threshold => self.turns(CLOSED, OPEN),
+            HALF_OPEN => self.turns(HALF_OPEN, OPEN),
             _ => false,
         }
     }
 
-    fn opens_from(&self, state: u8) -> bool {
-        self.state
-            .compare_exchange(state, OPEN, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+    fn turns(&self, from: u8, to: u8) -> bool {
+        let turned = self
+            .state
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        if turned.is_ok() {
+            self.counters.breaker(Some(from), Some(to));
+            if to == OPEN {
+                self.counters.count(Count::BreakerOpened);
+            }
+        }
+        turned.is_ok()
     }
 
     /// Whether all failures since the last success were late answers.
@@ -110,15 +119,13 @@ impl Breaker {
     pub(crate) fn excuse_late(&self) {
         if self.is_late_only() {
             self.failures.store(0, Ordering::Relaxed);
-            self.state.store(CLOSED, Ordering::Release);
+            let _ = self.turns(HALF_OPEN, CLOSED) || self.turns(OPEN, CLOSED);
         }
     }
 
     /// Records that the server gave a sign of life.
     pub(crate) fn half_open(&self) {
-        let _ = self
-            .state
-            .compare_exchange(OPEN, HALF_OPEN, Ordering::AcqRel, Ordering::Relaxed);
+        self.turns(OPEN, HALF_OPEN);
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -130,14 +137,20 @@ impl Breaker {
     }
 }
 
+impl Drop for Breaker {
+    fn drop(&mut self) {
+        self.counters.breaker(Some(*self.state.get_mut()), None);
+    }
+}
+
 /// Permission to ask once. A trial ends when this is dropped, whatever its outcome.
 #[derive(Debug, Default)]
-pub(crate) struct Permission<'a>(Option<&'a Breaker>);
+pub(crate) struct Permission<'a>(Option<&'a AtomicBool>);
 
 impl Drop for Permission<'_> {
     fn drop(&mut self) {
-        if let Some(breaker) = self.0 {
-            breaker.on_trial.store(false, Ordering::Release);
+        if let Some(on_trial) = self.0 {
+            on_trial.store(false, Ordering::Release);
         }
     }
 }
@@ -147,9 +160,13 @@ mod tests {
     use super::Failure::{Fault, Late, Refusal};
     use super::*;
 
+    fn opening_at(threshold: u32) -> Breaker {
+        Breaker::new(threshold, Counters::new(None))
+    }
+
     #[test]
     fn failures_in_a_row_open_it_and_successes_start_the_count_anew() {
-        let breaker = Breaker::new(3);
+        let breaker = opening_at(3);
         for _ in 0..5 {
             assert!(!breaker.fail(Fault) && !breaker.fail(Late));
             assert!(!breaker.succeed(), "it was not open");
@@ -168,15 +185,15 @@ mod tests {
 
     #[test]
     fn refusal_opens_it_at_the_second_failure() {
-        let breaker = Breaker::new(9);
+        let breaker = opening_at(9);
         assert!(!breaker.fail(Refusal) && !breaker.succeed());
         assert!(!breaker.fail(Late) && breaker.fail(Refusal) && !breaker.is_late_only());
-        assert!(Breaker::new(1).fail(Refusal), "the threshold is lower");
+        assert!(opening_at(1).fail(Refusal), "the threshold is lower");
     }
 
     #[test]
     fn one_error_among_late_answers_is_remembered_until_a_success() {
-        let breaker = Breaker::new(2);
+        let breaker = opening_at(2);
         assert!(!breaker.fail(Late) && breaker.fail(Late) && breaker.is_late_only());
         breaker.half_open();
         assert!(breaker.fail(Late) && breaker.is_late_only());
@@ -189,7 +206,7 @@ mod tests {
 
     #[test]
     fn one_trial_at_a_time_decides() {
-        let breaker = Breaker::new(1);
+        let breaker = opening_at(1);
         assert!(breaker.fail(Fault));
         breaker.half_open();
         let trial = breaker.permission().expect("a trial");
@@ -211,7 +228,7 @@ mod tests {
     /// An answer that was on its way begins the count of failures anew.
     #[test]
     fn one_trial_that_fails_opens_it_again_whatever_was_answered_meanwhile() {
-        let breaker = Breaker::new(3);
+        let breaker = opening_at(3);
         for _ in 0..3 {
             breaker.fail(Fault);
         }

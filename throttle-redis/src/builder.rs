@@ -7,12 +7,14 @@ use throttle_core::{Clock, ConfigError, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::backend::RedisBackend;
+use crate::counters::{Counters, Reporter};
 use crate::decide::settle::MOST_SETTLEMENTS;
 use crate::keyspace::{Keyspace, Placement};
 use crate::link::connection::{Connector, Single};
 use crate::link::{CONNECT, CORRECTION, Deadlines};
 use crate::links::Links;
-use crate::observed::Label;
+#[cfg(feature = "metrics")]
+use crate::series::Series;
 use crate::shared::{Options, Shared};
 use crate::shortcut::Shortcut;
 
@@ -63,7 +65,7 @@ pub struct RedisBuilder {
     slack: Duration,
     clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
     refusals: usize,
-    label: Label,
+    reporter: Option<Box<dyn Reporter>>,
 }
 
 impl RedisBuilder {
@@ -83,7 +85,7 @@ impl RedisBuilder {
             slack: Duration::from_secs(10),
             clock: None,
             refusals: 0,
-            label: Label::default(),
+            reporter: None,
         }
     }
 
@@ -257,7 +259,7 @@ impl RedisBuilder {
     /// ```
     #[cfg(feature = "metrics")]
     pub fn metrics(mut self, backend: impl Into<String>) -> Self {
-        self.label = Label::new(backend.into());
+        self.reporter = Some(Box::new(Series::new(backend.into())));
         self
     }
 
@@ -329,7 +331,12 @@ impl RedisBuilder {
             correction: self.correction_deadline.max(self.deadline),
             connect: connect_timeout,
         };
-        let links = Links::new(self.connector, deadlines, self.threshold, self.label);
+        let links = Links::new(
+            self.connector,
+            deadlines,
+            self.threshold,
+            Counters::new(self.reporter),
+        );
         let shared = Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             settlements: Semaphore::new(MOST_SETTLEMENTS),

@@ -1,29 +1,82 @@
+//! What a backend and its clones have done: counted here, and reported to metrics if there are any.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use throttle_core::BackendErrorKind;
 
-use crate::observed::{Label, Observed};
 use crate::stats::{COUNTS, Count, Stats};
 
-#[derive(Debug)]
 pub(crate) struct Counters {
     counts: [AtomicU64; COUNTS],
-    pub(crate) observed: Observed,
+    reporter: Option<Box<dyn Reporter>>,
+}
+
+/// Reports what is counted to somewhere else.
+pub(crate) trait Reporter: Send + Sync {
+    fn count(&self, count: Count);
+
+    fn failed(&self, why: BackendErrorKind);
+
+    /// A call that carried some decisions has ended.
+    fn called(&self, result: CallResult, decisions: usize);
+
+    /// One more decision waits, or one less. Returns whether that was reported.
+    fn waits(&self, more: bool) -> bool;
+
+    /// A breaker begins, changes its state or ends. The states are closed, half open and open.
+    fn breaker(&self, from: Option<u8>, to: Option<u8>);
+}
+
+/// How a call that carried decisions ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CallResult {
+    Ok,
+    Late,
+    Fault,
+    Malformed,
+    Unsent,
+    Abandoned,
 }
 
 impl Counters {
-    pub(crate) fn new(label: Label) -> Arc<Self> {
+    pub(crate) fn new(reporter: Option<Box<dyn Reporter>>) -> Arc<Self> {
         Arc::new(Self {
             counts: Default::default(),
-            observed: Observed::new(label),
+            reporter,
         })
     }
 
     #[inline]
     pub(crate) fn count(&self, count: Count) {
         self.counts[count as usize].fetch_add(1, Ordering::Relaxed);
-        self.observed.count(count);
+        self.report(|reporter| reporter.count(count));
+    }
+
+    pub(crate) fn failed(&self, why: BackendErrorKind) {
+        self.count(Count::Failed);
+        self.report(|reporter| reporter.failed(why));
+    }
+
+    pub(crate) fn breaker(&self, from: Option<u8>, to: Option<u8>) {
+        self.report(|reporter| reporter.breaker(from, to));
+    }
+
+    /// Counts a decision as waiting until the returned guard is dropped.
+    #[inline]
+    pub(crate) fn waiting(self: &Arc<Self>) -> WaitingDecision {
+        let is_shown = self.reporter.as_ref().is_some_and(|to| to.waits(true));
+        WaitingDecision(is_shown.then(|| Arc::clone(self)))
+    }
+
+    /// Counts a call that carries some decisions when the returned guard is dropped.
+    #[inline]
+    pub(crate) fn call(&self, decisions: usize) -> CallOutcome<'_> {
+        CallOutcome {
+            counters: self,
+            decisions,
+            result: CallResult::Abandoned,
+        }
     }
 
     pub(crate) fn read(&self) -> Stats {
@@ -34,9 +87,53 @@ impl Counters {
         )
     }
 
-    pub(crate) fn failed(&self, kind: BackendErrorKind) {
-        self.count(Count::Failed);
-        self.observed.failed(kind);
+    #[inline]
+    fn report(&self, report: impl FnOnce(&dyn Reporter)) {
+        if let Some(reporter) = &self.reporter {
+            report(&**reporter);
+        }
+    }
+}
+
+/// The outcome of a call that carries decisions: the last one that was seen.
+pub(crate) struct CallOutcome<'a> {
+    counters: &'a Counters,
+    decisions: usize,
+    result: CallResult,
+}
+
+impl CallOutcome<'_> {
+    /// Notes how the call ended, and returns it.
+    #[inline]
+    pub(crate) fn see<T, E>(&mut self, outcome: Result<T, E>) -> Result<T, E>
+    where
+        for<'e> &'e E: Into<CallResult>,
+    {
+        self.result = outcome.as_ref().map_or_else(Into::into, |_| CallResult::Ok);
+        outcome
+    }
+}
+
+impl Drop for CallOutcome<'_> {
+    fn drop(&mut self) {
+        self.counters
+            .report(|reporter| reporter.called(self.result, self.decisions));
+    }
+}
+
+/// A decision that waits in this process. One that began to wait before there were metrics was not
+/// added to them, and is not taken from them.
+pub(crate) struct WaitingDecision(Option<Arc<Counters>>);
+
+impl Drop for WaitingDecision {
+    fn drop(&mut self) {
+        if let Some(reporter) = self
+            .0
+            .as_ref()
+            .and_then(|counters| counters.reporter.as_ref())
+        {
+            reporter.waits(false);
+        }
     }
 }
 
@@ -46,7 +143,7 @@ mod tests {
 
     #[test]
     fn each_event_is_counted_in_its_own_counter() {
-        let counters = Counters::new(Label::default());
+        let counters = Counters::new(None);
         assert_eq!(counters.read(), Stats::default());
         let count: [&dyn Fn(); 11] = [
             &|| counters.count(Count::Decided),

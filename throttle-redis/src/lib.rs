@@ -195,7 +195,6 @@
 mod backend;
 mod breaker;
 mod builder;
-mod call_result;
 mod counters;
 mod decide;
 mod except;
@@ -205,12 +204,12 @@ mod link;
 mod links;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-#[cfg_attr(not(feature = "metrics"), path = "unobserved.rs")]
-mod observed;
 mod once_per_minute;
 mod pages;
 mod reset;
 mod script;
+#[cfg(feature = "metrics")]
+mod series;
 mod shared;
 mod shortcut;
 mod stats;

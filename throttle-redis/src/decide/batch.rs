@@ -21,11 +21,11 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::call;
+use crate::counters::WaitingDecision;
 use crate::link::Link;
 use crate::link::call_error::CallError;
 use crate::link::in_flight_limit::Held;
 use crate::link::sent_command::LateAnswer;
-use crate::observed::WaitingDecision;
 use crate::script::reply::{Part, Parts};
 use crate::script::request::Ask;
 use crate::script::server_work::CALL;
@@ -138,7 +138,7 @@ impl Batcher {
         until: Instant,
     ) -> Result<Enqueued, CallError> {
         // The gauge is code of a recorder, and must not run under a lock.
-        let _waiting = shared.links.counters.observed.waiting();
+        let _waiting = shared.links.counters.waiting();
         let mut waiting = self.0.lock();
         if !waiting.may_start(1) || waiting.starting.is_some() {
             waiting.give_up_stalled();

@@ -53,7 +53,7 @@ pub(crate) async fn decide_batch(
     if is_divisible && shared.links.moving.contains(slot) {
         return Err(CallError::Divided);
     }
-    let mut observed = shared.links.counters.observed.call(asks.len());
+    let mut outcome = shared.links.counters.call(asks.len());
     let call = ScriptCall {
         script: &first.prepared.scripts.decide,
         slot,
@@ -62,8 +62,8 @@ pub(crate) async fn decide_batch(
         late: Some(late),
         command: || question(shared, asks, first),
     };
-    let reply = observed.see(call.run(&shared.links, until).await)?;
-    let parts = observed.see(parts_of(reply, asks))?;
+    let reply = outcome.see(call.run(&shared.links, until).await)?;
+    let parts = outcome.see(parts_of(reply, asks))?;
     if first.as_of.is_none()
         && shared.options.clock.is_none()
         && let Some(part) = parts.first()

@@ -3,7 +3,7 @@ use std::fmt;
 use throttle_core::{BackendError, BackendErrorKind};
 
 use super::connection::{Fault, FaultKind};
-use crate::call_result::CallResult;
+use crate::counters::CallResult;
 
 /// Why a command has no answer.
 #[derive(Clone, Debug)]

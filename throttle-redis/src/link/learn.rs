@@ -13,7 +13,6 @@ use super::connection::{Fault, FaultKind};
 use super::live_connection::LiveConnection;
 use super::sent_command::{EARLY, SentCommand, Verdict};
 use crate::breaker::Failure;
-use crate::stats::Count;
 
 pub(super) const NO_ANSWER: &str = "no answer within the deadline";
 
@@ -51,7 +50,6 @@ impl Link {
 
     pub(super) fn succeed(&self) {
         if self.breaker.succeed() {
-            self.counters.observed.breaker_changed();
             tracing::info!("the rate-limit store answers again");
         }
     }
@@ -66,8 +64,6 @@ impl Link {
         name.clone_into(&mut self.suspect.lock());
         let was_closed = self.breaker.is_closed();
         if self.breaker.fail(failure) {
-            self.counters.count(Count::BreakerOpened);
-            self.counters.observed.breaker_changed();
             // A trial that fails is no news.
             if was_closed {
                 tracing::warn!(%why, "the rate-limit store fails; it is not asked until it gives \

@@ -55,7 +55,7 @@ pub(crate) struct Link {
     attempts: watch::Sender<Attempts>,
     /// A request waits for a connection.
     wanted: Arc<Notify>,
-    breaker: Arc<Breaker>,
+    breaker: Breaker,
     /// The name of the key that failed last: it shows best whether the server is healthy. A probe
     /// needs a key that the user may write.
     suspect: Mutex<Vec<u8>>,
@@ -128,8 +128,6 @@ impl Link {
             is_entry,
             counters,
         } = settings;
-        let breaker = Arc::new(Breaker::new(threshold));
-        counters.observed.breaker_begins(&breaker);
         let room = InFlightLimit::new(deadlines.decision / SHARE);
         let link = Arc::new(Self {
             connector,
@@ -138,7 +136,7 @@ impl Link {
             renewed: AtomicU64::new(0),
             wanted: Arc::default(),
             attempts: watch::Sender::new(Attempts::default()),
-            breaker,
+            breaker: Breaker::new(threshold, Arc::clone(&counters)),
             suspect: Mutex::default(),
             began: Instant::now(),
             answered: AtomicU64::new(0),
@@ -162,12 +160,6 @@ impl Link {
     /// Microseconds since the beginning.
     fn micros(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.counters.observed.breaker_ends(&self.breaker);
     }
 }
 

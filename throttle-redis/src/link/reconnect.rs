@@ -90,7 +90,6 @@ impl Link {
         if was_silent {
             self.renewed.store(self.micros(), Ordering::Relaxed);
             self.breaker.excuse_late();
-            self.counters.observed.breaker_changed();
         }
         if self.is_entry {
             self.counters.count(Count::Connected);
@@ -119,7 +118,6 @@ impl Link {
             }
             Ok(_) | Err(CallError::Fault(_)) => {
                 self.breaker.half_open();
-                self.counters.observed.breaker_changed();
                 // No decision is sent over the link that finds the servers of a cluster.
                 if self.is_entry && !self.connector.cluster().is_empty() {
                     self.succeed();

@@ -25,7 +25,7 @@ impl Link {
         if let Some(held) = room.take_now(work) {
             return Ok(held);
         }
-        let _waiting = self.counters.observed.waiting();
+        let _waiting = self.counters.waiting();
         room.take_by(work, until).await.ok_or(CallError::Expired)
     }
 

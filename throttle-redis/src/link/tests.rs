@@ -11,7 +11,6 @@ use crate::breaker::Failure;
 use crate::link::call_error::CallError;
 use crate::link::in_use::LOOK_AGAIN;
 use crate::link::learn::NO_ANSWER;
-use crate::observed::Label;
 
 const DEADLINE: Duration = Duration::from_millis(100);
 
@@ -20,7 +19,7 @@ async fn connected(threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
 }
 
 async fn connected_to(store: ByHand, threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
-    let link = by_hand::link(&store, DEADLINE.into(), threshold, Label::default());
+    let link = by_hand::link(&store, DEADLINE.into(), threshold);
     store.connect(Ok(())).await;
     let live = link.current.load_full().expect("a connection");
     (store, link, live)
@@ -43,7 +42,7 @@ fn sending(
 #[tokio::test(start_paused = true)]
 async fn inside_a_runtime_the_connection_is_opened_before_the_first_request() {
     let store = ByHand::default();
-    let link = by_hand::link(&store, DEADLINE.into(), 1, Label::default());
+    let link = by_hand::link(&store, DEADLINE.into(), 1);
     assert_eq!(store.connecting().await, 1);
     assert!(!link.is_healthy(), "there is no connection yet");
 }
@@ -117,7 +116,7 @@ async fn a_fault_of_a_replaced_connection_leaves_the_new_one_alone() {
 #[tokio::test(start_paused = true)]
 async fn requests_learn_that_the_first_connection_cannot_be_opened() {
     let store = ByHand::default();
-    let link = by_hand::link(&store, DEADLINE.into(), 1, Label::default());
+    let link = by_hand::link(&store, DEADLINE.into(), 1);
     let waiting = Arc::clone(&link);
     let waiting = tokio::spawn(async move {
         waiting
@@ -148,7 +147,7 @@ async fn requests_learn_that_the_first_connection_cannot_be_opened() {
 async fn a_request_waits_for_the_first_connection_until_its_deadline() {
     for opens in [true, false] {
         let store = ByHand::default();
-        let link = by_hand::link(&store, DEADLINE.into(), 1, Label::default());
+        let link = by_hand::link(&store, DEADLINE.into(), 1);
         let waiting = Arc::clone(&link);
         let waiting =
             tokio::spawn(async move { waiting.live(Instant::now() + 3 * LOOK_AGAIN / 2).await });

@@ -15,7 +15,6 @@ use crate::counters::Counters;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Connector, Fault, FaultKind, Reply};
 use crate::link::{Deadlines, Link, LinkSettings};
-use crate::observed::Label;
 use moving_slots::MovingSlots;
 use servers::{ClusterConnector, Servers};
 
@@ -45,9 +44,8 @@ impl Links {
         connector: Box<dyn Connector>,
         deadlines: Deadlines,
         threshold: u32,
-        label: Label,
+        counters: Arc<Counters>,
     ) -> Self {
-        let counters = Counters::new(label);
         let settings = LinkSettings {
             deadlines,
             threshold,
@@ -174,7 +172,7 @@ mod tests {
             Box::new(store.clone()),
             DEADLINE.into(),
             1,
-            Label::default(),
+            Counters::new(None),
         );
         store.connect(Ok(())).await;
         links
@@ -208,7 +206,7 @@ mod tests {
         let store = ByHand::cluster();
         let threshold = 1;
         let connector = Box::new(store.clone());
-        let links = Links::new(connector, DEADLINE.into(), threshold, Label::default());
+        let links = Links::new(connector, DEADLINE.into(), threshold, Counters::new(None));
         let resolving = links.resolve(7, b"key", Instant::now() + DEADLINE);
         let (resolved, ()) = tokio::join!(resolving, async {
             store.connect(Err(fault(FaultKind::NotSent))).await;

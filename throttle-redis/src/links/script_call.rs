@@ -145,9 +145,9 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::counters::Counters;
     use crate::link::connection::Fault;
     use crate::link::tests::by_hand::{ByHand, HOME, Sent, fault};
-    use crate::observed::Label;
 
     const SLOT: u16 = 7;
     const DEADLINE: Duration = Duration::from_secs(1);
@@ -158,7 +158,7 @@ mod tests {
             Box::new(store.clone()),
             DEADLINE.into(),
             1,
-            Label::default(),
+            Counters::new(None),
         );
         store.connect(Ok(())).await;
         (store, Arc::new(links))
@@ -328,7 +328,7 @@ mod tests {
         let store = ByHand::cluster();
         store.divide([(0, SLOT - 1, HOME)]);
         let settings = DEADLINE.into();
-        let links = Links::new(Box::new(store.clone()), settings, 1, Label::default());
+        let links = Links::new(Box::new(store.clone()), settings, 1, Counters::new(None));
         store.connect(Ok(())).await;
         let error = begin(&Arc::new(links)).await.expect("no panic");
         let error = error.expect_err("no server has it");

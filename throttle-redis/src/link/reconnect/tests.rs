@@ -6,13 +6,12 @@ use super::*;
 use crate::link::connection::Reply;
 use crate::link::tests::by_hand::{self, ByHand, fault, turns};
 use crate::link::{CONNECT, CORRECTION, Deadlines};
-use crate::observed::Label;
 
 const DEADLINE: Duration = Duration::from_millis(100);
 const KEY: &[u8] = b"key";
 
 fn link(store: &ByHand) -> Arc<Link> {
-    by_hand::link(store, DEADLINE.into(), 1, Label::default())
+    by_hand::link(store, DEADLINE.into(), 1)
 }
 
 /// A connected link whose store has failed about a key.
@@ -147,7 +146,7 @@ async fn an_attempt_to_connect_is_given_up_after_the_connect_timeout() {
             correction: CORRECTION,
             connect: limit,
         };
-        let link = by_hand::link(&store, times, 1, Label::default());
+        let link = by_hand::link(&store, times, 1);
         assert_eq!(store.connecting().await, 1);
         sleep(limit - Duration::from_millis(1)).await;
         link.reconnect();

@@ -13,7 +13,6 @@ use crate::link::connection::{
     Address, Command, Connection, Connector, Fault, FaultKind, Pending, Reply,
 };
 use crate::link::{Deadlines, Link, LinkSettings};
-use crate::observed::Label;
 
 /// The host of the server that a cluster is entered by, and that has all slots unless a test says
 /// otherwise.
@@ -52,17 +51,12 @@ pub(crate) struct Sent {
 }
 
 /// A link to the store.
-pub(crate) fn link(
-    store: &ByHand,
-    deadlines: Deadlines,
-    threshold: u32,
-    label: Label,
-) -> Arc<Link> {
+pub(crate) fn link(store: &ByHand, deadlines: Deadlines, threshold: u32) -> Arc<Link> {
     let settings = LinkSettings {
         deadlines,
         threshold,
         is_entry: true,
-        counters: Counters::new(label),
+        counters: Counters::new(None),
     };
     Link::new(Box::new(store.clone()), settings)
 }

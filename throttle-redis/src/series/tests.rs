@@ -10,6 +10,7 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, Gcra, Key, Policy, PolicySet, PolicyTree, Rate, Timestamp};
 
 use super::*;
+use crate::counters::Counters;
 use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Fault, FaultKind};
@@ -17,12 +18,16 @@ use crate::link::tests::by_hand::{ByHand, fault, turns};
 use crate::links::Links;
 use crate::{RedisBackend, RedisBuilder};
 
+fn counters() -> Arc<Counters> {
+    Counters::new(Some(Box::new(Series::new("api".to_owned()))))
+}
+
 fn links(store: &ByHand) -> Links {
     Links::new(
         Box::new(store.clone()),
         Duration::from_millis(100).into(),
         1,
-        Label::new("api".to_owned()),
+        counters(),
     )
 }
 
@@ -109,10 +114,10 @@ async fn a_backend_that_is_dropped_leaves_no_breaker_behind() {
 #[test]
 fn decision_that_waited_before_the_recorder_leaves_the_gauge_alone() {
     let recorded = Recorded::default();
-    let observed = Observed::new(Label::new("api".to_owned()));
-    let early = observed.waiting();
+    let counters = counters();
+    let early = counters.waiting();
     let _here = recorded.install();
-    let late = observed.waiting();
+    let late = counters.waiting();
     let waiting = || recorded.value("api", "waiting_decisions");
     assert_eq!(waiting(), 1);
     drop(early);
@@ -167,7 +172,7 @@ async fn a_decision_without_room_at_the_server_waits_until_it_is_sent() {
 fn every_way_in_which_a_call_ends_has_its_own_result() {
     let recorded = Recorded::default();
     let _here = recorded.install();
-    let observed = Observed::new(Label::new("api".to_owned()));
+    let counters = counters();
     let fault = |kind| CallError::Fault(Fault::new(kind, "by hand"));
     let ends = [
         (Ok(()), "ok"),
@@ -191,13 +196,13 @@ fn every_way_in_which_a_call_ends_has_its_own_result() {
     for (end, result) in ends {
         let name = format!("calls_total {result}");
         let before = recorded.value("api", &name);
-        let mut call = observed.call(3);
+        let mut call = counters.call(3);
         let shown = format!("{end:?}");
         assert_eq!(call.see(end).is_ok(), result == "ok");
         drop(call);
         assert_eq!(recorded.value("api", &name), before + 1, "{shown}");
     }
-    drop(observed.call(3));
+    drop(counters.call(3));
     assert_eq!(recorded.value("api", "calls_total abandoned"), 1);
     assert_eq!(recorded.value("api", "batch_decisions sum"), 45);
 }
