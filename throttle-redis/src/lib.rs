@@ -51,7 +51,7 @@
 //! | connector | feature | for |
 //! |---|---|---|
 //! | [`Single`] | | one server over one connection, which is enough for all that the server can process. The default |
-//! | [`Pool`] | `pool` | one server over a few connections of a `bb8` pool |
+//! | [`Pool`] | `pool` | one server over a few connections |
 //! | [`Pool::existing`] | `pool` | the `bb8_redis` pool that the application has |
 //! | [`Sentinel`] | `sentinel` | the master that the Sentinels name; each new connection asks them again |
 //! | [`Cluster`] | `cluster` | a Redis Cluster |

@@ -50,7 +50,7 @@ counters! {
     repeated, Repeated, Some("throttle_redis_repeated_calls_total");
     /// Script calls that carried the text of the script, because the server did not have it.
     scripts_loaded, Loaded, Some("throttle_redis_loaded_scripts_total");
-    /// Connections opened. Those to the servers of a cluster count as one.
+    /// Connections opened. Those of a pool, and those to the servers of a cluster, count as one.
     connections, Connected, Some("throttle_redis_opened_connections_total");
     /// Attempts to connect that failed.
     failed_connections, ConnectingFailed, Some("throttle_redis_failed_connections_total");

@@ -71,7 +71,7 @@ local function pass()
   for i = 1, count do
     if own[i] then parts[#parts + 1] = pack('<I4', 0) end
   end
-  reply[#reply + 1] = concat(parts)
+  reply[#reply + 1] = table.concat(parts)
 end
 
 -- The value of a key that other parameters have charged, as the call's read it: as many units are
@@ -148,11 +148,11 @@ local function decide_rest()
       end
     end
     if makes_sense and not ask() then
-      reply[#reply + 1] = 'D' .. concat(parts)
+      reply[#reply + 1] = 'D' .. table.concat(parts)
     else
       if makes_sense then choose(1) end
       if makes_sense and charge() then
-        reply[#reply + 1] = 'A' .. concat(parts)
+        reply[#reply + 1] = 'A' .. table.concat(parts)
       else
         pass()
       end
@@ -161,9 +161,9 @@ local function decide_rest()
 end
 
 -- If a value makes the text fail, only its own request is not decided.
-while not protected(decide_rest) do
+while not _G.pcall(decide_rest) do
   pass()
 end
 if failed then return failed end
 write()
-return concat(reply)
+return table.concat(reply)

@@ -10,14 +10,13 @@ if sub(ARGV[3], 1, 1) == '@letter@' then
     local keys, words, header, slack = KEYS, ARGV, ARGV[3], ARGV[2]
     local at = #header + 1
     local a, b, c = unpack('@format@', header, 3)
-    @variant@
     for i = 1, #keys do
       local key, cost = keys[i], words[3 + i] + 0
       local value, flag = pcall('GET', key), 'A'
       if value and (@misfit@ or sub(value, 1, at - 1) ~= header) then return end
       local told = @told@
       if cost > 0 then
-        local payload, fresh = @try@(value, at, now, cost, a, b, c@with_variant@)
+        local payload, fresh = @try@(value, at, now, cost, a, b, c@variant@)
         if not payload then
           flag = 'D'
         elseif fresh < @latest@ then
@@ -36,7 +35,7 @@ if sub(ARGV[3], 1, 1) == '@letter@' then
     end
   end
 
-  protected(decide_usual)
+  _G.pcall(decide_usual)
   if failed then return failed end
-  if decided == #KEYS then return concat(reply) end
+  if decided == #KEYS then return table.concat(reply) end
 end

@@ -9,7 +9,7 @@ local function ring_sliding_window(value, at, now, width, buckets)
     for i = 1, buckets + 1 do counters[i] = 0 end
     return counters, now
   end
-  local counters = {unpack('<' .. rep('d', buckets + 1), value, at + 8)}
+  local counters = {unpack('<' .. string.rep('d', buckets + 1), value, at + 8)}
   return counters, (unpack('<d', value, at))
 end
 
@@ -40,7 +40,7 @@ local function kept_sliding_window(counters, last, newest, width, buckets)
   end
   local parts = {pack('<d', last)}
   for i = 1, buckets + 1 do parts[i + 1] = pack('<d', counters[i]) end
-  return concat(parts), fresh
+  return table.concat(parts), fresh
 end
 
 local function try_sliding_window(value, at, now, cost, limit, width, buckets)

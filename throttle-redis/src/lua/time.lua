@@ -2,6 +2,10 @@
 -- requests that were due then; how far it goes back is bounded. A plain number is the time of a
 -- test's clock.
 
+-- A local is faster to read than a field of a global. All texts use these.
+local call, pcall, pack, unpack, sub = redis.call, redis.pcall, struct.pack, struct.unpack, string.sub
+local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+
 local time, now = ARGV[1]
 if time == '' or sub(time, 1, 1) == '@' then
   now = call('TIME')

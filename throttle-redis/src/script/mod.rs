@@ -76,7 +76,7 @@ impl Scripts {
             String::new()
         };
         let batch = if let ([kind], false) = (first, set.has_audited()) {
-            single(kind)
+            filled(parts::BATCH, kind, "")
         } else {
             String::new()
         };
@@ -107,7 +107,8 @@ pub(crate) fn exceptions() -> &'static Script {
 }
 
 fn script_of(bodies: &[&str]) -> Script {
-    Script::new(parts::with_names(bodies).replace("@latest@", LATEST))
+    let text = parts::without_comments(&[&[parts::TIME], bodies].concat());
+    Script::new(text.replace("@latest@", LATEST))
 }
 
 /// The steps that correct a charge.
@@ -151,29 +152,17 @@ fn one(first: &[&Kind]) -> String {
     let part = |name: &str| parts::part(parts::ONE_REQUEST, name).unwrap_or_default();
     let count = first.len();
     let each = |name: &str| -> String {
-        let filled = first.iter().enumerate().map(|(place, kind)| {
-            let i = place + 1;
-            let told = match kind.part("tell") {
-                Some(_) => {
-                    format!("value{i} and tell_{}(value{i}, at{i}, now, cost{i}, a{i}, b{i}, c{i}) or ''", kind.name)
-                }
-                None => format!("value{i} or ''"),
-            };
+        let filled = first.iter().zip(1..).map(|(kind, i)| {
             // The first policy is always tried; each further one only if those before it admit.
-            let name = if name == "ask" && i > 1 { "ask_next" } else { name };
-            part(name)
-                .replace("@misfit@", &kind.misfit(&i.to_string()))
-                .replace(
-                    "@variant@",
-                    &if kind.has_variants { format!(", sub(header{i}, 2, 2)") } else { String::new() },
-                )
-                .replace("@told@", &told)
-                .replace("@try@", &format!("try_{}", kind.name))
-                .replace("@format@", kind.format)
+            let name = if name == "ask" && i > 1 {
+                "ask_next"
+            } else {
+                name
+            };
+            filled(part(name), kind, &i.to_string())
                 .replace("@header@", &(2 + i).to_string())
                 .replace("@cost@", &(2 + count + i).to_string())
-                .replace("@before@", &place.to_string())
-                .replace("@i@", &i.to_string())
+                .replace("@before@", &(i - 1).to_string())
         });
         filled.collect()
     };
@@ -183,14 +172,11 @@ fn one(first: &[&Kind]) -> String {
     let fits = listed(&|i| format!("fits{i}"), " and ");
     let told = listed(&|i| format!("#told{i}, told{i}"), ", ");
     let writable = listed(&|i| format!("instant{i} < {LATEST}"), " and ");
-    let kinds = listed(
-        &|i| format!("sub(ARGV[{}], 1, 1) == '{}'", 2 + i, first[i - 1].letter),
-        " and ",
-    );
+    let is_of = |i: usize| format!("sub(ARGV[{}], 1, 1) == '{}'", 2 + i, first[i - 1].letter);
     let open = part("open")
         .replace("@count@", &count.to_string())
-        .replace("@words@", &(2 + 2 * count).to_string());
-    let open = open.replace("@kinds@", &kinds);
+        .replace("@words@", &(2 + 2 * count).to_string())
+        .replace("@kinds@", &listed(&is_of, " and "));
     format!(
         "{open}{}if {fits} then\n{}{}if not payload{count} then\nreturn pack('<dc1{lengths}', now, 'D', {told})\nend\n\
          if {writable} then\n{}return pack('<dc1{lengths}', now, 'A', {told})\nend\nend\nend\n",
@@ -202,33 +188,27 @@ fn one(first: &[&Kind]) -> String {
     )
 }
 
-/// A batch of requests about one policy.
-fn single(kind: &Kind) -> String {
+/// A text about a policy of one kind, whose variables end in `i`.
+fn filled(text: &str, kind: &Kind, i: &str) -> String {
     let told = match kind.part("tell") {
         Some(_) => format!(
-            "value and tell_{}(value, at, now, cost, a, b, c) or ''",
+            "value{i} and tell_{}(value{i}, at{i}, now, cost{i}, a{i}, b{i}, c{i}) or ''",
             kind.name
         ),
-        None => "value or ''".to_owned(),
+        None => format!("value{i} or ''"),
     };
-    parts::BATCH
-        .replace("@format@", kind.format)
-        .replace("@misfit@", &kind.misfit(""))
+    let variant = if kind.has_variants {
+        format!(", sub(header{i}, 2, 2)")
+    } else {
+        String::new()
+    };
+    text.replace("@misfit@", &kind.misfit(i))
         .replace("@told@", &told)
-        .replace("@letter@", &kind.letter.to_string())
         .replace("@try@", &format!("try_{}", kind.name))
-        .replace(
-            "@variant@",
-            if kind.has_variants {
-                "local variant = sub(header, 2, 2)"
-            } else {
-                ""
-            },
-        )
-        .replace(
-            "@with_variant@",
-            if kind.has_variants { ", variant" } else { "" },
-        )
+        .replace("@variant@", &variant)
+        .replace("@format@", kind.format)
+        .replace("@letter@", &kind.letter.to_string())
+        .replace("@i@", i)
 }
 
 /// The function that returns the steps of an algorithm by its letter. The functions of an algorithm

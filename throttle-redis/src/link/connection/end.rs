@@ -68,15 +68,6 @@ impl Drop for Driven {
 }
 
 #[cfg(test)]
-impl std::fmt::Debug for End {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("End")
-            .field("has_come", &self.has_come())
-            .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
 

@@ -11,10 +11,8 @@ use super::end::End;
 use super::translate::{connect_fault, fault, reply};
 use super::{Command, Connection, Fault, FaultKind, Pending, Reply};
 
-#[derive(Clone)]
-#[cfg_attr(test, derive(Debug))]
 pub(super) struct Multiplexed {
-    pub(super) connection: MultiplexedConnection,
+    connection: MultiplexedConnection,
     pub(super) end: Arc<End>,
 }
 
@@ -25,16 +23,6 @@ impl Multiplexed {
             Ok(connection) => Ok(Box::new(connection)),
             Err(error) => Err(connect_fault(&error)),
         }
-    }
-
-    #[cfg(feature = "pool")]
-    pub(super) async fn open_within(
-        info: ConnectionInfo,
-        timeout: std::time::Duration,
-    ) -> Result<Self, RedisError> {
-        let opened = tokio::time::timeout(timeout, Self::open(info)).await;
-        let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
-        opened.unwrap_or_else(late)
     }
 
     /// Opens a connection in RESP3, in which the client reports the end of a connection. A server
@@ -140,7 +128,7 @@ impl Connection for Multiplexed {
 }
 
 #[cold]
-pub(super) fn ended() -> Fault {
+fn ended() -> Fault {
     Fault::new(FaultKind::NotSent, "the connection has ended")
 }
 

@@ -1,16 +1,16 @@
 mod app_pool;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bb8_redis::RedisConnectionManager;
-use bb8_redis::bb8::{self, ManageConnection};
+use bb8_redis::{RedisConnectionManager, bb8};
 use redis::{Client, ConnectionInfo, RedisError};
 use throttle_core::ConfigError;
+use tokio::task::JoinSet;
 
 use super::end::End;
-use super::multiplexed::{self, Multiplexed};
+use super::multiplexed::Multiplexed;
 use super::single::client;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
@@ -18,13 +18,11 @@ use super::translate::connect_fault;
 use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 use app_pool::AppPool;
 
-/// One server, over a few connections of a `bb8` pool: [one of its own](Self::new), or
-/// [the application's](Self::existing).
+/// One server, over a few connections: [some of its own](Self::new), or those of
+/// [the application's pool](Self::existing).
 ///
-/// In a pool of its own, a decision checks a connection out, clones it and gives it back at once,
-/// so no decision waits for the answer of another. A connection is replaced when it has ended, or
-/// when a call on it fails. Connections are not probed before use, because that would add a round
-/// trip to each decision.
+/// Calls use connections of their own in turn, and share them, so no decision waits for the answer
+/// of another. If one of the connections ends, or a call on it fails, all of them are replaced.
 ///
 /// ```
 /// use throttle_redis::{Connector, Pool};
@@ -51,8 +49,8 @@ enum Source {
 }
 
 impl Pool {
-    /// Sets the server's URL and the maximum number of connections (at least 1); see
-    /// [`Single::new`](super::Single::new) for the URL. Nothing connects yet.
+    /// Sets the server's URL and the number of connections (at least 1), which are opened together;
+    /// see [`Single::new`](super::Single::new) for the URL. Nothing connects yet.
     ///
     /// # Errors
     ///
@@ -117,40 +115,15 @@ impl Pool {
     }
 }
 
-/// A connection is opened when it is needed, and closed only if it broke or was idle for long.
-fn settings(size: u32, timeout: Duration) -> bb8::Builder<Keeper> {
-    bb8::Pool::builder()
-        .max_size(size)
-        .connection_timeout(timeout)
-        .test_on_check_out(false)
-        .max_lifetime(None)
-        .idle_timeout(Some(Duration::from_secs(600)))
-}
-
 impl Connector for Pool {
-    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
-        let (info, size) = match &self.0 {
-            Source::Own { info, size } => (ConnectionInfo::clone(info), *size),
-            Source::App(pool) => return Box::pin(AppPool::connect(pool.clone())),
-        };
-        let members = Arc::new(Members::default());
-        let keeper = Keeper {
-            info,
-            timeout,
-            members: Arc::clone(&members),
-        };
-        Box::pin(async move {
-            // The first connection shows whether there is a server; the pool itself would retry
-            // without reporting why.
-            let first = keeper
-                .connect()
-                .await
-                .map_err(|error| connect_fault(&error))?;
-            let pool = settings(size, timeout).build_unchecked(keeper);
-            // The pool has room for it: the pool is empty and holds at least one.
-            let _ = pool.add(first);
-            Ok(Box::new(Kept { pool, members }) as Box<dyn Connection>)
-        })
+    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+        match &self.0 {
+            Source::Own { info, size } => {
+                let connecting = (0..*size).map(|_| Multiplexed::open(ConnectionInfo::clone(info)));
+                Box::pin(Connections::open(connecting.collect::<Vec<_>>()))
+            }
+            Source::App(pool) => Box::pin(AppPool::connect(pool.clone())),
+        }
     }
 
     fn address(&self) -> Option<String> {
@@ -161,111 +134,42 @@ impl Connector for Pool {
     }
 }
 
-fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
-    let message = match error {
-        bb8::RunError::User(error) => connect_fault(&error).to_string(),
-        bb8::RunError::TimedOut => "the pool has no connection to the server".to_owned(),
-    };
-    Fault::new(FaultKind::NotSent, message)
+/// Connections to one server, which are used in turn. When the first of them ends, all count as
+/// ended, and are replaced.
+struct Connections {
+    open: Vec<Multiplexed>,
+    used: AtomicUsize,
+    end: Arc<End>,
 }
 
-/// Manages connections that record whether they broke. With the manager of `bb8_redis`, which does
-/// not notice that a connection has ended, each call would need a `PING` before it.
-#[cfg_attr(test, derive(Debug))]
-struct Keeper {
-    info: ConnectionInfo,
-    timeout: Duration,
-    members: Arc<Members>,
-}
-
-/// The open connections of a pool. The pool has ended when the last one has.
-#[derive(Default)]
-#[cfg_attr(test, derive(Debug))]
-struct Members {
-    open: AtomicUsize,
-    end: End,
-}
-
-impl Members {
-    fn note(members: &Arc<Self>, opened: &Multiplexed) {
-        members.open.fetch_add(1, Ordering::AcqRel);
-        let members = Arc::clone(members);
-        opened.end.then(Box::new(move || {
-            if members.open.fetch_sub(1, Ordering::AcqRel) == 1 {
-                members.end.come();
-            }
-        }));
-    }
-}
-
-#[cfg_attr(test, derive(Debug))]
-struct Member {
-    connection: Multiplexed,
-    broken: Arc<AtomicBool>,
-}
-
-impl Member {
-    fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed) || self.connection.end.has_come()
-    }
-}
-
-impl ManageConnection for Keeper {
-    type Connection = Member;
-    type Error = RedisError;
-
-    async fn connect(&self) -> Result<Member, RedisError> {
-        let connection = Multiplexed::open_within(self.info.clone(), self.timeout).await?;
-        Members::note(&self.members, &connection);
-        Ok(Member {
-            connection,
-            broken: Arc::default(),
-        })
-    }
-
-    async fn is_valid(&self, _: &mut Member) -> Result<(), RedisError> {
-        Ok(())
-    }
-
-    fn has_broken(&self, kept: &mut Member) -> bool {
-        kept.is_broken()
-    }
-}
-
-struct Kept {
-    pool: bb8::Pool<Keeper>,
-    members: Arc<Members>,
-}
-
-impl Connection for Kept {
-    fn call(&self, command: Command) -> Pending<Reply> {
-        if self.members.end.has_come() {
-            return Box::pin(std::future::ready(Err(multiplexed::ended())));
+impl Connections {
+    async fn open(
+        connecting: Vec<impl Future<Output = Result<Multiplexed, RedisError>> + Send + 'static>,
+    ) -> Result<Box<dyn Connection>, Fault> {
+        let mut connecting: JoinSet<_> = connecting.into_iter().collect();
+        let mut open = Vec::new();
+        let end = Arc::<End>::default();
+        while let Some(opened) = connecting.join_next().await {
+            let stopped = |_| Fault::new(FaultKind::NotSent, "the runtime has ended");
+            let opened = opened.map_err(stopped)?;
+            let opened = opened.map_err(|error| connect_fault(&error))?;
+            let all = Arc::clone(&end);
+            opened.end.then(Box::new(move || all.come()));
+            open.push(opened);
         }
-        let pool = self.pool.clone();
-        Box::pin(async move {
-            let (connection, broken) = loop {
-                let kept = pool.get().await.map_err(not_sent)?;
-                if !kept.is_broken() {
-                    break (kept.connection.clone(), Arc::clone(&kept.broken));
-                }
-                // The pool discards it when it is returned.
-            };
-            let answer = connection.call(command).await;
-            if let Err(fault) = &answer
-                && matches!(
-                    fault.kind(),
-                    FaultKind::Lost | FaultKind::NotSent | FaultKind::ReadOnly
-                )
-            {
-                broken.store(true, Ordering::Relaxed);
-            }
-            answer
-        })
+        let used = AtomicUsize::new(0);
+        Ok(Box::new(Self { open, used, end }))
+    }
+}
+
+impl Connection for Connections {
+    fn call(&self, command: Command) -> Pending<Reply> {
+        let next = self.used.fetch_add(1, Ordering::Relaxed) % self.open.len();
+        self.open[next].call(command)
     }
 
     fn on_end(&self, notify: Box<dyn FnOnce() + Send>) {
-        self.members.end.then(notify);
+        self.end.then(notify);
     }
 }
 
@@ -288,23 +192,6 @@ mod tests {
         }
     }
 
-    /// A connection that works is not replaced: the decision that meets the new one would wait
-    /// until it is open.
-    #[test]
-    fn pool_keeps_used_connections_and_waits_the_connect_timeout_for_a_new_one() {
-        let shown = format!("{:?}", settings(7, Duration::from_secs(3)));
-        for setting in [
-            "max_size: 7,",
-            "min_idle: None,",
-            "test_on_check_out: false,",
-            "max_lifetime: None,",
-            "idle_timeout: Some(600s),",
-            "connection_timeout: 3s,",
-        ] {
-            assert!(shown.contains(setting), "{setting} {shown}");
-        }
-    }
-
     #[test]
     fn connections_of_a_pool_are_as_prompt_as_a_single_one() {
         let pool = Pool::new("redis://user:secret@host:7/3", 4).expect("a URL");
@@ -313,26 +200,6 @@ mod tests {
             shown.contains("nodelay: true") && !shown.contains("secret"),
             "{shown}"
         );
-    }
-
-    /// The decision was not sent, so it is not charged.
-    #[test]
-    fn a_pool_without_a_connection_has_sent_nothing() {
-        assert!(not_sent(bb8::RunError::TimedOut).did_not_run());
-        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        assert!(not_sent(bb8::RunError::User(reset.into())).did_not_run());
-    }
-
-    #[test]
-    fn a_fault_of_a_pool_says_what_is_missing() {
-        assert_eq!(
-            not_sent(bb8::RunError::TimedOut).to_string(),
-            "the pool has no connection to the server"
-        );
-        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody listens");
-        let fault = not_sent(bb8::RunError::User(refused.into()));
-        assert_eq!(fault.kind(), &FaultKind::NotSent);
-        assert!(fault.to_string().contains("nobody listens"), "{fault}");
     }
 
     #[cfg(feature = "tls")]

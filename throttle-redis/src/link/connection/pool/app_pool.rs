@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::{self, AddError, PooledConnection};
+use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
 use super::super::translate::{connect_fault, fault, reply};
 use super::super::{Command, Connection, Fault, FaultKind, Pending, Reply};
-use super::not_sent;
 
 /// How long a call waits for a connection before it checks whether the pool has any.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -111,5 +111,38 @@ impl Connection for AppPool {
                 Err(error) => Err(fault(&error)),
             }
         })
+    }
+}
+
+fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
+    let message = match error {
+        bb8::RunError::User(error) => connect_fault(&error).to_string(),
+        bb8::RunError::TimedOut => "the pool has no connection to the server".to_owned(),
+    };
+    Fault::new(FaultKind::NotSent, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The decision was not sent, so it is not charged.
+    #[test]
+    fn a_pool_without_a_connection_has_sent_nothing() {
+        assert!(not_sent(bb8::RunError::TimedOut).did_not_run());
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(not_sent(bb8::RunError::User(reset.into())).did_not_run());
+    }
+
+    #[test]
+    fn a_fault_of_a_pool_says_what_is_missing() {
+        assert_eq!(
+            not_sent(bb8::RunError::TimedOut).to_string(),
+            "the pool has no connection to the server"
+        );
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody listens");
+        let fault = not_sent(bb8::RunError::User(refused.into()));
+        assert_eq!(fault.kind(), &FaultKind::NotSent);
+        assert!(fault.to_string().contains("nobody listens"), "{fault}");
     }
 }
