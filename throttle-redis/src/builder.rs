@@ -598,7 +598,8 @@ mod tests {
                 .expect("a placement")
                 .shared
                 .keyspace
-                .is_single_slot()
+                .one_slot()
+                .is_some()
         };
         assert!(is_single(builder()) && !is_single(builder().per_key_slot()));
         assert!(

@@ -8,13 +8,14 @@ use throttle_core::Key;
 use throttle_core::backend::{Ban, ExceptedKey, Exception};
 use tokio::time::Instant;
 
-use crate::decide::call::time_word;
+use crate::decide::call::{head, time_word};
 use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Reply};
 use crate::links::script_call::ScriptCall;
 use crate::pages::{Pages, STEP, on_keys};
 use crate::script;
+use crate::script::reply::unexpected;
 use crate::shared::Shared;
 
 /// Sets an exception for one key in one step, or lifts it.
@@ -63,15 +64,10 @@ async fn change(
     let script = script::except();
     let header = set.set().policies()[policy].algorithm().tag();
     let command = || {
-        let command = Command::new("EVALSHA")
-            .arg(script.sha())
-            .arg("1")
-            .arg(&name)
-            .arg(time_word(shared, None));
-        words.iter().fold(
-            command.arg(&shared.options.slack).arg(&header),
-            |command, word| command.arg(word),
-        )
+        let names = || std::iter::once(name.as_slice());
+        let command = head(shared, script, names, None, words.len());
+        let command = command.arg(&header);
+        words.iter().fold(command, Command::arg)
     };
     let call = ScriptCall {
         script,
@@ -92,15 +88,12 @@ async fn change(
         b"P" => Err(CallError::Malformed(
             "the exception is over already, by the server's clock",
         )),
-        b"W" => Err(CallError::Malformed(
-            "a key holds something that is no state of a limit",
-        )),
         reply => match reply.strip_prefix(b"B").and_then(Exception::from_wire) {
             Some((exception, b"")) => {
                 let key = String::from_utf8_lossy(&name).into_owned();
                 Ok(vec![ExceptedKey { key, exception }])
             }
-            _ => Err(CallError::Malformed("the script's reply has no flag")),
+            _ => Err(unexpected(reply.first().copied())),
         },
     }
 }
@@ -111,7 +104,7 @@ pub(crate) async fn exceptions(
     policy: &str,
     most: usize,
 ) -> Result<Vec<ExceptedKey>, CallError> {
-    let mut pages = Pages::of(shared, shared.keyspace.pattern_of(policy)).await?;
+    let mut pages = Pages::of(shared, shared.keyspace.pattern(policy, ":")).await?;
     // A page may name a key that an earlier one has named.
     let mut found = BTreeMap::new();
     while found.len() < most
@@ -121,10 +114,8 @@ pub(crate) async fn exceptions(
             let list = Command::new("EVAL")
                 .arg(script::exceptions().source())
                 .arg(names.len().to_string());
-            names
-                .iter()
-                .fold(list, |list, name| list.arg(name))
-                .arg(time_word(shared, None))
+            let list = names.iter().fold(list, Command::arg);
+            list.arg(time_word(shared, None))
         };
         for reply in on_keys(shared, &names, Instant::now() + STEP, list).await? {
             let parts = reply

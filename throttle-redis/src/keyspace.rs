@@ -67,10 +67,6 @@ impl Keyspace {
         })
     }
 
-    pub(crate) fn is_single_slot(&self) -> bool {
-        matches!(self.placement, Placement::SingleSlot(_))
-    }
-
     /// The slot of all keys of a cluster, if they are in one.
     pub(crate) fn one_slot(&self) -> Option<u16> {
         match &self.placement {
@@ -84,16 +80,14 @@ impl Keyspace {
         let mut escaped = String::with_capacity(name.len() + 1);
         escape(&mut escaped, name.as_bytes());
         escaped.push(':');
-        let head = match &self.placement {
-            Placement::SingleSlot(tag) => format!("{}{{{tag}}}{escaped}", self.prefix),
-            Placement::PerKeySlot => format!("{}{{", self.prefix),
-        };
-        PolicyNames {
-            head,
-            tail: if self.is_single_slot() {
-                String::new()
-            } else {
-                format!("}}{escaped}")
+        match &self.placement {
+            Placement::SingleSlot(tag) => PolicyNames {
+                head: format!("{}{{{tag}}}{escaped}", self.prefix),
+                tail: String::new(),
+            },
+            Placement::PerKeySlot => PolicyNames {
+                head: format!("{}{{", self.prefix),
+                tail: format!("}}{escaped}"),
             },
         }
     }
@@ -107,17 +101,9 @@ impl Keyspace {
     }
 
     /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with
-    /// `prefix`. Keys under another tag belong to another backend.
-    pub(crate) fn pattern(&self, prefix: &str) -> String {
-        self.pattern_with(prefix, "")
-    }
-
-    /// The same for one policy's keys.
-    pub(crate) fn pattern_of(&self, policy: &str) -> String {
-        self.pattern_with(policy, ":")
-    }
-
-    fn pattern_with(&self, prefix: &str, end: &str) -> String {
+    /// `prefix`, or, if `end` is a colon, of the policy with this name. Keys under another tag
+    /// belong to another backend.
+    pub(crate) fn pattern(&self, prefix: &str, end: &str) -> String {
         let mut pattern = String::new();
         push_literally(&mut pattern, &self.prefix);
         pattern.push('{');
@@ -152,7 +138,7 @@ impl Keyspace {
         const ALPHABET: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let bits = u128::from_le_bytes(self.digest.of(key));
-        std::array::from_fn(|place| ALPHABET[(bits >> (6 * place) & 63) as usize])
+        std::array::from_fn(|index| ALPHABET[(bits >> (6 * index) & 63) as usize])
     }
 }
 
@@ -182,8 +168,8 @@ fn digest_under(secret: &[u8]) -> KeyDigest {
 
 /// The parts of a key, as readable as possible: kind, content, comma.
 fn push_parts(name: &mut String, key: &Key) {
-    for (place, part) in key.expose_parts().enumerate() {
-        if place > 0 {
+    for (index, part) in key.expose_parts().enumerate() {
+        if index > 0 {
             name.push(',');
         }
         // Writing to a string does not fail.
@@ -390,22 +376,22 @@ mod tests {
     #[test]
     fn patterns_take_prefixes_literally() {
         let space = Keyspace::new("a*[b]", together(), b"", false).unwrap();
-        assert_eq!(space.pattern("p*:"), r"a\*\[b\]{all}p%2A%3A*");
+        assert_eq!(space.pattern("p*:", ""), r"a\*\[b\]{all}p%2A%3A*");
         let space =
             Keyspace::new("a", Placement::SingleSlot("*-?".to_owned()), b"", false).unwrap();
-        assert_eq!(space.pattern("p"), r"a{\*\-\?}p*");
+        assert_eq!(space.pattern("p", ""), r"a{\*\-\?}p*");
         let space = Keyspace::new("a^b", together(), b"", false).unwrap();
-        assert_eq!(space.pattern(""), r"a\^b{all}*");
+        assert_eq!(space.pattern("", ""), r"a\^b{all}*");
         assert_eq!(
             Keyspace::new(r"a\b", together(), b"", false)
                 .unwrap()
-                .pattern("p"),
+                .pattern("p", ""),
             r"a\\b{all}p*"
         );
         assert_eq!(
             Keyspace::new("a", Placement::PerKeySlot, b"", false)
                 .unwrap()
-                .pattern("p"),
+                .pattern("p", ""),
             "a{*}p*"
         );
     }

@@ -31,7 +31,7 @@ pub(crate) async fn reset(
 /// keys step by step.
 pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), CallError> {
     let _forgetting = shared.shortcut.forgetting_all();
-    let mut pages = Pages::of(shared, shared.keyspace.pattern(prefix)).await?;
+    let mut pages = Pages::of(shared, shared.keyspace.pattern(prefix, "")).await?;
     while let Some(names) = pages.next().await? {
         delete(shared, &names, Instant::now() + STEP).await?;
     }
@@ -39,11 +39,7 @@ pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), 
 }
 
 async fn delete(shared: &Shared, names: &[Vec<u8>], until: Instant) -> Result<(), CallError> {
-    let delete = |names: &[Vec<u8>]| {
-        names
-            .iter()
-            .fold(Command::new("DEL"), |command, name| command.arg(name))
-    };
+    let delete = |names: &[Vec<u8>]| names.iter().fold(Command::new("DEL"), Command::arg);
     on_keys(shared, names, until, delete).await.map(drop)
 }
 

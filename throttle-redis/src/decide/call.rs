@@ -111,7 +111,7 @@ fn question(shared: &Shared, asks: &[Arc<Ask>], first: &Ask) -> Command {
 
 /// The words that every script call begins with, and room for one header and `more` numbers behind
 /// them.
-pub(super) fn head<'n, N: Iterator<Item = &'n [u8]>>(
+pub(crate) fn head<'n, N: Iterator<Item = &'n [u8]>>(
     shared: &Shared,
     script: &Script,
     names: impl Fn() -> N,

@@ -63,7 +63,6 @@ pub(crate) async fn decide(
 
 /// Such a failure may never end, and the breaker learns nothing from it while other keys are
 /// decided.
-#[cold]
 fn warn(set: &RedisSet, ask: &Ask, error: &CallError) {
     if let Some(kept_back) = set.undecided.pass() {
         let applying = set

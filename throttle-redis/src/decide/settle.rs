@@ -11,6 +11,7 @@ use super::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::links::script_call::ScriptCall;
 use crate::script::prepared::Prepared;
+use crate::script::reply::unexpected;
 use crate::script::request::MOST;
 use crate::script::server_work;
 use crate::shared::Shared;
@@ -25,7 +26,7 @@ pub(crate) async fn settle(
     receipt: &Receipt,
 ) -> Result<(), CallError> {
     let settled = match shared.settlements.try_acquire() {
-        Ok(_place) => settle_by_slot(shared, set, receipt).await,
+        Ok(_permit) => settle_by_slot(shared, set, receipt).await,
         Err(_) => Err(CallError::Saturated),
     };
     if settled.is_err() {
@@ -147,28 +148,25 @@ async fn settle_by(
     let _forgetting = shared.shortcut.forgetting(|| names().collect());
     match call.run(&shared.links, until).await?.as_slice() {
         b"A" => Ok(()),
-        b"W" => Err(CallError::Malformed(
-            "a key holds something that is no state of a limit",
-        )),
-        _ => Err(CallError::Malformed("the script's reply has no flag")),
+        reply => Err(unexpected(reply.first().copied())),
     }
 }
 
 /// One header for each policy: that of the parameters under which its charge was made, which `of`
-/// returns by the policy's place.
+/// returns by the policy's index.
 pub(crate) fn headers<'a>(
     set: &'a PolicySet,
     of: impl Fn(usize) -> Option<&'a ReceiptItem> + 'a,
 ) -> impl Iterator<Item = Vec<u8>> + 'a {
     let policies = set.policies().iter().enumerate();
-    policies.map(move |(place, policy)| {
-        of(place)
+    policies.map(move |(index, policy)| {
+        of(index)
             .map_or_else(|| policy.algorithm(), |item| item.parameters(policy))
             .tag()
     })
 }
 
-/// The policy, the place of the charge, the units taken, and the units used.
+/// The policy, the mark of the charge, the units taken, and the units used.
 pub(crate) fn words(item: &ReceiptItem) -> [String; 5] {
     let (at, frac) = item.mark();
     let policy = item.policy() + 1;

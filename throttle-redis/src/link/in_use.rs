@@ -1,7 +1,6 @@
 //! The connection in use: which one it is, how long a request waits for one, and what ends it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -76,7 +75,6 @@ impl Link {
         }
     }
 
-    #[cold]
     fn no_connection(&self) -> Fault {
         let message = match &self.attempts.borrow().why {
             Some(why) => format!("there is no connection: {why}"),
@@ -109,8 +107,7 @@ impl Link {
     /// Whether a command was answered a moment ago.
     #[inline]
     fn is_in_use(&self, now: Instant) -> bool {
-        let answered = Duration::from_micros(self.answered.load(Ordering::Relaxed));
-        self.began + answered + IDLE > now
+        self.answered.get().is_some_and(|at| at + IDLE > now)
     }
 
     /// Returns the connection that replaces one on which a command could not be sent, if there is
@@ -136,9 +133,8 @@ impl Link {
 
     /// How long a silent connection has been replaced for.
     pub(super) fn silent_for(&self) -> Option<Duration> {
-        let since = self.silent_since.load(Ordering::Acquire);
-        let is_silent = since > 0 && self.answered.load(Ordering::Relaxed) <= since;
-        is_silent.then(|| Duration::from_micros(self.micros().saturating_sub(since)))
+        let since = self.silent_since.get()?;
+        (self.answered.get() <= Some(since)).then(|| since.elapsed())
     }
 
     /// Drops a connection that is of no more use, unless it has been replaced.
@@ -160,18 +156,19 @@ impl Link {
             }
             // Requests that wait for a connection do not wait on for one that ends as soon as it is
             // open.
-            let answered = Duration::from_micros(self.answered.load(Ordering::Relaxed));
-            if opened.elapsed() < AT_ONCE && self.began + answered <= opened {
-                self.attempts.send_modify(|attempts| {
-                    attempts.failed += 1;
-                    attempts.why = Some(Fault::new(
-                        FaultKind::NotSent,
-                        "the connection ended as soon as it was open",
-                    ));
-                });
+            if opened.elapsed() < AT_ONCE && self.answered.get() <= Some(opened) {
+                let why = "the connection ended as soon as it was open";
+                self.note_failed_attempt(Fault::new(FaultKind::NotSent, why));
             }
             self.reconnect_here();
         }
+    }
+
+    pub(super) fn note_failed_attempt(&self, why: Fault) {
+        self.attempts.send_modify(|attempts| {
+            attempts.failed += 1;
+            attempts.why = Some(why);
+        });
     }
 
     /// Takes a connection out of use. Returns whether it was in use.
@@ -188,7 +185,7 @@ impl Link {
             .as_ref()
             .is_some_and(|dropped| dropped.generation == generation);
         if taken {
-            self.silent_since.store(0, Ordering::Release);
+            self.silent_since.clear();
         }
         taken
     }

@@ -2,8 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -115,19 +113,17 @@ impl Link {
         let is_over = sent.elapsed() + EARLY >= self.deadlines.decision;
         // If nothing has arrived since a silent connection was replaced, the connection was not at
         // fault.
-        let renewed = self.renewed.load(Ordering::Relaxed);
-        let may_help = renewed == 0 || self.answered.load(Ordering::Relaxed) > renewed;
+        let renewed = self.renewed.get();
+        let may_help = renewed.is_none() || self.answered.get() > renewed;
         if is_over && may_help && self.is_current(live.generation) && !self.has_answered_since(sent)
         {
-            self.silent_since
-                .store(self.micros().max(1), Ordering::Release);
+            self.silent_since.note();
             self.reconnect();
         }
     }
 
     /// Whether the server has answered a command that was still waited for at `instant` or later.
     fn has_answered_since(&self, instant: Instant) -> bool {
-        let answered = Duration::from_micros(self.answered.load(Ordering::Relaxed));
-        self.began + answered > instant
+        self.answered.get() > Some(instant)
     }
 }

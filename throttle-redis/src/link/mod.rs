@@ -11,6 +11,7 @@ pub(crate) mod in_flight_limit;
 mod in_use;
 mod learn;
 pub(crate) mod live_connection;
+mod moment;
 mod permission;
 mod reconnect;
 pub(crate) mod reconnect_pauses;
@@ -26,11 +27,11 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 
 use connection::{Connector, Fault};
 use in_flight_limit::InFlightLimit;
 use live_connection::LiveConnection;
+use moment::Moment;
 use reconnect_pauses::{Pauses, Reconnecting};
 use server_clock::ServerClock;
 
@@ -45,12 +46,10 @@ const SHARE: u32 = 4;
 pub(crate) struct Link {
     connector: Box<dyn Connector>,
     current: ArcSwapOption<LiveConnection>,
-    /// Since when the connection is being replaced because nothing arrives on it, in microseconds
-    /// since the beginning; 0 for not at all.
-    silent_since: AtomicU64,
-    /// When a silent connection was last replaced, in microseconds since the beginning; 0 for
-    /// never.
-    renewed: AtomicU64,
+    /// Since when the connection is being replaced because nothing arrives on it.
+    silent_since: Moment,
+    /// When a silent connection was last replaced.
+    renewed: Moment,
     /// The outcomes of attempts to connect, for requests that wait for a connection.
     attempts: watch::Sender<Attempts>,
     /// A request waits for a connection.
@@ -59,9 +58,8 @@ pub(crate) struct Link {
     /// The name of the key that failed last: it shows best whether the server is healthy. A probe
     /// needs a key that the user may write.
     suspect: Mutex<Vec<u8>>,
-    began: Instant,
-    /// When a command was last answered, in microseconds since the beginning.
-    answered: AtomicU64,
+    /// When a command was last answered.
+    answered: Moment,
     pub(crate) clock: ServerClock,
     /// The work that may be under way.
     pub(crate) room: InFlightLimit,
@@ -132,14 +130,13 @@ impl Link {
         let link = Arc::new(Self {
             connector,
             current: ArcSwapOption::empty(),
-            silent_since: AtomicU64::new(0),
-            renewed: AtomicU64::new(0),
+            silent_since: Moment::default(),
+            renewed: Moment::default(),
             wanted: Arc::default(),
             attempts: watch::Sender::new(Attempts::default()),
             breaker: Breaker::new(threshold, Arc::clone(&counters)),
             suspect: Mutex::default(),
-            began: Instant::now(),
-            answered: AtomicU64::new(0),
+            answered: Moment::default(),
             clock: ServerClock::default(),
             correction_room: room.half(),
             room,
@@ -155,11 +152,6 @@ impl Link {
         // request.
         link.reconnect_here();
         link
-    }
-
-    /// Microseconds since the beginning.
-    fn micros(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
 

@@ -18,7 +18,6 @@ impl Link {
 
     /// Restarts the task that waits for a sign of life, in case its runtime is gone: no other
     /// request would notice.
-    #[cold]
     fn suspended(self: &Arc<Self>) -> Result<Permission<'_>, CallError> {
         self.reconnect();
         // The connection was silent, and is being replaced: the request waits for the new one. If

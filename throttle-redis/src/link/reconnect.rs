@@ -73,11 +73,8 @@ impl Link {
                     None => fault,
                 };
                 self.counters.count(Count::ConnectingFailed);
-                self.silent_since.store(0, Ordering::Release);
-                self.attempts.send_modify(|attempts| {
-                    attempts.failed += 1;
-                    attempts.why = Some(fault.clone());
-                });
+                self.silent_since.clear();
+                self.note_failed_attempt(fault.clone());
                 Err(fault)
             }
         }
@@ -86,9 +83,9 @@ impl Link {
     fn put_in_use(self: &Arc<Self>, live: &Arc<LiveConnection>) {
         let was_silent = self.is_silent();
         self.current.store(Some(Arc::clone(live)));
-        self.silent_since.store(0, Ordering::Release);
+        self.silent_since.clear();
         if was_silent {
-            self.renewed.store(self.micros(), Ordering::Relaxed);
+            self.renewed.note();
             self.breaker.excuse_late();
         }
         if self.is_entry {

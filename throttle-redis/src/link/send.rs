@@ -1,7 +1,6 @@
 //! Sends a command when there is room for it at its server.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
@@ -48,7 +47,7 @@ impl Link {
             let mut underway = sent.ok_or(CallError::TooLate)?;
             match underway.answer_by(until).await {
                 Some(answer) => {
-                    self.answered.store(self.micros(), Ordering::Relaxed);
+                    self.answered.note();
                     answer.map_err(CallError::Fault)
                 }
                 None => {

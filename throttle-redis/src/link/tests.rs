@@ -3,6 +3,7 @@
 pub(crate) mod by_hand;
 
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::connection::{Command, FaultKind, Reply};
 use super::tests::by_hand::{ByHand, fault, turns};

@@ -132,6 +132,12 @@ impl Links {
         }
     }
 
+    /// Asks for the slots of a cluster: a server that cannot decide at the moment may have lost
+    /// them to another.
+    fn look_for_slots(&self) {
+        self.servers.iter().for_each(Servers::look_for_slots);
+    }
+
     /// The server to which the answer to a command about a slot redirects. If the slot has moved
     /// there for good, it is that server's from now on.
     fn follow(&self, slot: u16, fault: &Fault) -> Option<Target> {

@@ -66,13 +66,14 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
                 target = Some(next);
                 redirections += 1;
             } else if (is_not_now || may_be) && Instant::now() + pause < until {
-                Box::pin(sleep_until(Instant::now() + pause)).await;
-                pause *= 2;
                 if is_not_now {
+                    links.look_for_slots();
                     // While the keys of a call are on both sides of a slot, the source of Redis 6.2
                     // redirects each time.
                     redirections = redirections.min(1);
                 }
+                Box::pin(sleep_until(Instant::now() + pause)).await;
+                pause *= 2;
             } else {
                 let error = CallError::Fault(fault);
                 // A link without a connection has learned that.
@@ -334,6 +335,23 @@ mod tests {
         let error = error.expect_err("no server has it");
         assert_eq!(error.fault_kind(), Some(&FaultKind::SlotNotNow));
         assert!(error.is_uncharged() && store.is_idle().await);
+    }
+
+    /// Another server has taken the slots of one that loads its data, or whose cluster is down.
+    #[tokio::test(start_paused = true)]
+    async fn law_13_slots_of_a_server_that_cannot_decide_now_are_looked_for() {
+        for kind in [FaultKind::NotNow, FaultKind::SlotNotNow] {
+            let (store, links) = connected().await;
+            // The pause between two questions for the slots is over.
+            tokio::time::sleep(DEADLINE).await;
+            store.divide([(0, 16_383, "two")]);
+            let calling = begin(&links);
+            store.next().await.answer(Err(fault(kind.clone()))).await;
+            let sent = store.later().await;
+            assert_eq!(sent.host, "two", "{kind:?}");
+            sent.answer(Ok(Reply::Bytes(b"A".to_vec()))).await;
+            assert!(calling.await.expect("no panic").is_ok());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -66,17 +66,20 @@ fn time(bytes: [u8; 8]) -> Option<Timestamp> {
 
 const UNREADABLE: CallError = CallError::Malformed("a state in the script's reply cannot be read");
 
+/// What the script replied in place of `W` and of any other flag that is unknown.
+pub(crate) fn unexpected(flag: Option<u8>) -> CallError {
+    CallError::Malformed(match flag {
+        Some(b'W') => "a key holds something that is no state of a limit",
+        _ => "the script's reply has no flag",
+    })
+}
+
 /// The whole decision, computed by the library from the states that the script read.
 pub(crate) fn answer(ask: &Ask, part: &Part) -> Result<Decision, CallError> {
     let admitted = match part.flag() {
         Some(b'A') => true,
         Some(b'D') => false,
-        Some(b'W') => {
-            return Err(CallError::Malformed(
-                "a key holds something that is no state of a limit",
-            ));
-        }
-        _ => return Err(CallError::Malformed("the script's reply has no flag")),
+        flag => return Err(unexpected(flag)),
     };
     let set = &ask.prepared.set;
     let mut states = states(ask, part).ok_or(UNREADABLE)?;

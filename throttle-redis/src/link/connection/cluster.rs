@@ -4,10 +4,8 @@ use redis::{ConnectionAddr, ConnectionInfo};
 use throttle_core::ConfigError;
 
 use super::multiplexed::Multiplexed;
-use super::single::install_crypto_provider;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::translate::tcp_settings;
 use super::{Address, Connection, Connector, Pending, url};
 
 /// A Redis Cluster: one connection to each server.
@@ -53,41 +51,28 @@ impl Cluster {
         urls: impl IntoIterator<Item = &'a str>,
         tls: &Tls,
     ) -> Result<Self, ConfigError> {
-        Self::build(urls, |server| {
-            Ok(tls.client(server)?.get_connection_info().clone())
-        })
+        Self::build(urls, |server| tls.on(server))
     }
 
     fn build<'a>(
         urls: impl IntoIterator<Item = &'a str>,
         with: impl Fn(ConnectionInfo) -> Result<ConnectionInfo, ConfigError>,
     ) -> Result<Self, ConfigError> {
-        install_crypto_provider();
-        let read = |url| with(url::read("cluster URLs", url)?.set_tcp_settings(tcp_settings()));
-        let servers = urls.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        let user = |server: &ConnectionInfo| {
+        let field = "cluster URLs";
+        let servers = url::read_all(field, urls, with)?;
+        let is_alike = |server: &ConnectionInfo| {
             let settings = server.redis_settings();
-            let is_over_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
-            (
-                settings.username().map(str::to_owned),
-                settings.password().map(str::to_owned),
-                is_over_tls,
-            )
+            let first = servers[0].redis_settings();
+            settings.username() == first.username()
+                && settings.password() == first.password()
+                && url::is_over_tls(server) == url::is_over_tls(&servers[0])
+                && !matches!(server.addr(), ConnectionAddr::Unix(_))
         };
-        let is_of_tcp = |server: &ConnectionInfo| !matches!(server.addr(), ConnectionAddr::Unix(_));
-        match servers.split_first() {
-            Some((first, others))
-                if others.iter().all(|other| user(other) == user(first))
-                    && servers.iter().all(is_of_tcp) =>
-            {
-                Ok(Self { servers })
-            }
-            _ => {
-                let rule =
-                    "it must be a list of redis://host:port, at least one, alike in user and TLS";
-                Err(ConfigError::new("cluster URLs", "unreadable", rule))
-            }
+        if !servers.is_empty() && servers.iter().all(is_alike) {
+            return Ok(Self { servers });
         }
+        let rule = "it must be a list of redis://host:port, at least one, alike in user and TLS";
+        Err(ConfigError::new(field, "unreadable", rule))
     }
 }
 

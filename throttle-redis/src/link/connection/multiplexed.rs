@@ -127,7 +127,6 @@ impl Connection for Multiplexed {
     }
 }
 
-#[cold]
 fn ended() -> Fault {
     Fault::new(FaultKind::NotSent, "the connection has ended")
 }

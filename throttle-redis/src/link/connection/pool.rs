@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bb8_redis::{RedisConnectionManager, bb8};
-use redis::{Client, ConnectionInfo, RedisError};
+use redis::ConnectionInfo;
 use throttle_core::ConfigError;
 use tokio::task::JoinSet;
 
 use super::end::End;
 use super::multiplexed::Multiplexed;
-use super::single::client;
+use super::single::URL;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use super::translate::connect_fault;
-use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, url};
 use app_pool::AppPool;
 
 /// One server, over a few connections: [some of its own](Self::new), or those of
@@ -42,7 +42,7 @@ pub struct Pool(Source);
 #[derive(Clone, Debug)]
 enum Source {
     Own {
-        info: Box<ConnectionInfo>,
+        server: Box<ConnectionInfo>,
         size: u32,
     },
     App(bb8::Pool<RedisConnectionManager>),
@@ -56,7 +56,7 @@ impl Pool {
     ///
     /// As [`Single::new`](super::Single::new).
     pub fn new(url: &str, size: u32) -> Result<Self, ConfigError> {
-        Ok(Self::of(&client(url)?, size))
+        Ok(Self::of(url::read(URL, url)?, size))
     }
 
     /// Like [`new`](Self::new), over TLS with your own certificates; the URL begins with
@@ -67,10 +67,7 @@ impl Pool {
     /// As [`Single::with_tls`](super::Single::with_tls).
     #[cfg(feature = "tls")]
     pub fn with_tls(url: &str, size: u32, tls: &Tls) -> Result<Self, ConfigError> {
-        Ok(Self::of(
-            &tls.client(client(url)?.get_connection_info().clone())?,
-            size,
-        ))
+        Ok(Self::of(tls.on(url::read(URL, url)?)?, size))
     }
 
     /// Decides over the `bb8_redis` pool that the application has. Server, credentials, TLS and the
@@ -107,9 +104,9 @@ impl Pool {
         Self(Source::App(pool))
     }
 
-    fn of(client: &Client, size: u32) -> Self {
+    fn of(server: ConnectionInfo, size: u32) -> Self {
         Self(Source::Own {
-            info: Box::new(client.get_connection_info().clone()),
+            server: Box::new(server),
             size: size.max(1),
         })
     }
@@ -118,9 +115,8 @@ impl Pool {
 impl Connector for Pool {
     fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
         match &self.0 {
-            Source::Own { info, size } => {
-                let connecting = (0..*size).map(|_| Multiplexed::open(ConnectionInfo::clone(info)));
-                Box::pin(Connections::open(connecting.collect::<Vec<_>>()))
+            Source::Own { server, size } => {
+                Box::pin(Connections::open(ConnectionInfo::clone(server), *size))
             }
             Source::App(pool) => Box::pin(AppPool::connect(pool.clone())),
         }
@@ -128,7 +124,7 @@ impl Connector for Pool {
 
     fn address(&self) -> Option<String> {
         match &self.0 {
-            Source::Own { info, .. } => Some(info.addr().to_string()),
+            Source::Own { server, .. } => Some(server.addr().to_string()),
             Source::App(_) => None,
         }
     }
@@ -143,10 +139,9 @@ struct Connections {
 }
 
 impl Connections {
-    async fn open(
-        connecting: Vec<impl Future<Output = Result<Multiplexed, RedisError>> + Send + 'static>,
-    ) -> Result<Box<dyn Connection>, Fault> {
-        let mut connecting: JoinSet<_> = connecting.into_iter().collect();
+    async fn open(server: ConnectionInfo, size: u32) -> Result<Box<dyn Connection>, Fault> {
+        let opening = (0..size).map(|_| Multiplexed::open(server.clone()));
+        let mut connecting: JoinSet<_> = opening.collect();
         let mut open = Vec::new();
         let end = Arc::<End>::default();
         while let Some(opened) = connecting.join_next().await {

@@ -3,17 +3,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-#[cfg(feature = "tls")]
-use redis::ConnectionAddr;
 use redis::ConnectionInfo;
 use throttle_core::ConfigError;
 use tokio::task::JoinSet;
 
 use super::multiplexed::Multiplexed;
-use super::single::install_crypto_provider;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::translate::{connect_fault, tcp_settings};
+use super::translate::connect_fault;
 use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, url};
 
 /// The master of a given name, at the address that the Sentinels report. Each new connection asks
@@ -72,15 +69,12 @@ impl Sentinel {
         server: Option<&str>,
         tls: &Tls,
     ) -> Result<Self, ConfigError> {
-        let is_over_tls =
-            |server: &ConnectionInfo| matches!(server.addr(), ConnectionAddr::TcpTls { .. });
-        let this = Self::build(sentinels, master.into(), server, |server| {
-            if is_over_tls(&server) {
-                return Ok(tls.client(server)?.get_connection_info().clone());
-            }
-            Ok(server)
-        })?;
-        if !is_over_tls(&this.server) && !this.sentinels.iter().any(is_over_tls) {
+        let with = |server| match url::is_over_tls(&server) {
+            true => tls.on(server),
+            false => Ok(server),
+        };
+        let this = Self::build(sentinels, master.into(), server, with)?;
+        if !url::is_over_tls(&this.server) && !this.sentinels.iter().any(url::is_over_tls) {
             let rule = "they are for URLs that begin with rediss://, and none does";
             return Err(ConfigError::new("TLS certificates", "not used", rule));
         }
@@ -93,23 +87,17 @@ impl Sentinel {
         server: Option<&str>,
         with: impl Fn(ConnectionInfo) -> Result<ConnectionInfo, ConfigError>,
     ) -> Result<Self, ConfigError> {
-        install_crypto_provider();
         let field = "Sentinel URLs";
-        let read = |url| with(url::read(field, url)?.set_tcp_settings(tcp_settings()));
-        let sentinels = sentinels
-            .into_iter()
-            .map(|url| {
-                let sentinel = read(url)?;
-                // Sentinels have no databases.
-                let settings = sentinel.redis_settings().clone().set_db(0);
-                Ok(sentinel.set_redis_settings(settings))
-            })
-            .collect::<Result<Vec<_>, ConfigError>>()?;
+        let server = with(url::read(field, server.unwrap_or("redis://ignored"))?)?;
+        let sentinels = url::read_all(field, sentinels, |sentinel| {
+            // Sentinels have no databases.
+            let settings = sentinel.redis_settings().clone().set_db(0);
+            with(sentinel.set_redis_settings(settings))
+        })?;
         if sentinels.is_empty() {
             let rule = "it must be a list of redis://host:port, at least one";
             return Err(ConfigError::new(field, "empty", rule));
         }
-        let server = read(server.unwrap_or("redis://ignored"))?;
         Ok(Self {
             sentinels,
             master,
@@ -270,8 +258,7 @@ mod tests {
     fn the_master_and_each_sentinel_are_reached_over_tls_if_their_urls_say_so() {
         let tls = Tls::new();
         let with_tls = |sentinel, server| Sentinel::with_tls([sentinel], "main", server, &tls);
-        let is_over_tls =
-            |server: &ConnectionInfo| matches!(server.addr(), ConnectionAddr::TcpTls { .. });
+        let is_over_tls = url::is_over_tls;
         let (secure, plain) = (
             Some("rediss://user:secret@ignored/3"),
             Some("redis://user:secret@ignored/3"),

@@ -1,12 +1,11 @@
 use std::time::Duration;
 
-use redis::Client;
+use redis::ConnectionInfo;
 use throttle_core::ConfigError;
 
 use super::multiplexed::Multiplexed;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::translate::tcp_settings;
 use super::{Connection, Connector, Pending, url};
 
 /// One server, over one connection that stays open and that all decisions share.
@@ -23,7 +22,7 @@ use super::{Connection, Connector, Pending, url};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Single {
-    client: Client,
+    server: ConnectionInfo,
 }
 
 impl Single {
@@ -37,7 +36,7 @@ impl Single {
     /// certificates), or begins with `rediss://` without the feature `tls`.
     pub fn new(url: &str) -> Result<Self, ConfigError> {
         Ok(Self {
-            client: client(url)?,
+            server: url::read(URL, url)?,
         })
     }
 
@@ -50,34 +49,21 @@ impl Single {
     #[cfg(feature = "tls")]
     pub fn with_tls(url: &str, tls: &Tls) -> Result<Self, ConfigError> {
         Ok(Self {
-            client: tls.client(client(url)?.get_connection_info().clone())?,
+            server: tls.on(url::read(URL, url)?)?,
         })
     }
 }
 
-/// A client of the server at a URL, with the settings of every connection here.
-pub(super) fn client(url: &str) -> Result<Client, ConfigError> {
-    install_crypto_provider();
-    let info = url::read("Redis URL", url)?.set_tcp_settings(tcp_settings());
-    Client::open(info).map_err(|error| url::unreadable("Redis URL", url, error))
-}
-
-/// The TLS library panics at the first connection if no provider was chosen. A provider that the
-/// application has installed is kept.
-pub(super) fn install_crypto_provider() {
-    #[cfg(feature = "tls")]
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
+/// The field that errors name.
+pub(super) const URL: &str = "Redis URL";
 
 impl Connector for Single {
     fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
-        Box::pin(Multiplexed::connect(
-            self.client.get_connection_info().clone(),
-        ))
+        Box::pin(Multiplexed::connect(self.server.clone()))
     }
 
     fn address(&self) -> Option<String> {
-        Some(self.client.get_connection_info().addr().to_string())
+        Some(self.server.addr().to_string())
     }
 }
 
@@ -87,7 +73,7 @@ mod tests {
 
     /// Small commands leave at once, and a connection whose other end is gone is noticed.
     fn is_prompt(single: &Single) -> bool {
-        let settings = single.client.get_connection_info().tcp_settings();
+        let settings = single.server.tcp_settings();
         #[cfg(target_os = "linux")]
         assert_eq!(settings.user_timeout(), Some(Duration::from_secs(5)));
         settings.nodelay()
@@ -108,7 +94,7 @@ mod tests {
             Single::with_tls("rediss://user:secret@host:7/3", &Tls::new()).expect("a URL of TLS");
         assert!(is_prompt(&single));
         assert_eq!(single.address().as_deref(), Some("host:7"));
-        let settings = single.client.get_connection_info().redis_settings().clone();
+        let settings = single.server.redis_settings().clone();
         assert_eq!(
             (settings.username(), settings.password(), settings.db()),
             (Some("user"), Some("secret"), 3)

@@ -75,12 +75,16 @@ impl Tls {
         })
     }
 
-    /// A client of a server by TLS with these certificates.
-    pub(super) fn client(&self, server: ConnectionInfo) -> Result<Client, ConfigError> {
-        Client::build_with_tls(server, self.certificates()?).map_err(|error| {
-            let rule = format!("they must be PEM, for a URL that begins with rediss://: {error}");
-            ConfigError::new("TLS certificates", "unreadable", rule)
-        })
+    /// The server, reached by TLS with these certificates.
+    pub(super) fn on(&self, server: ConnectionInfo) -> Result<ConnectionInfo, ConfigError> {
+        match Client::build_with_tls(server, self.certificates()?) {
+            Ok(client) => Ok(client.get_connection_info().clone()),
+            Err(error) => {
+                let rule =
+                    format!("they must be PEM, for a URL that begins with rediss://: {error}");
+                Err(ConfigError::new("TLS certificates", "unreadable", rule))
+            }
+        }
     }
 }
 
@@ -190,12 +194,9 @@ mod tests {
 
     #[test]
     fn certificates_are_for_urls_of_tls() {
-        super::super::single::install_crypto_provider();
         let url = |url| super::super::url::read("Redis URL", url).expect("a URL");
-        assert!(Tls::new().client(url("rediss://host")).is_ok());
-        let error = Tls::new()
-            .client(url("redis://host"))
-            .expect_err("not by TLS");
+        assert!(Tls::new().on(url("rediss://host")).is_ok());
+        let error = Tls::new().on(url("redis://host")).expect_err("not by TLS");
         assert_eq!(
             (error.field(), error.value()),
             ("TLS certificates", "unreadable")

@@ -1,19 +1,52 @@
 //! URLs of servers, as written in a configuration.
 
-use std::fmt;
-
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::ConnectionAddr;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use throttle_core::ConfigError;
 
-/// Reads the server and its credentials from a URL.
+use super::translate::tcp_settings;
+
+/// Reads the server and its credentials from a URL, with the settings of every connection here.
 pub(super) fn read(field: &'static str, url: &str) -> Result<ConnectionInfo, ConfigError> {
     if let Some(rule) = refusal(url, cfg!(feature = "tls")) {
         return Err(ConfigError::new(field, shown(url), rule));
     }
-    url.into_connection_info()
-        .map_err(|error| unreadable(field, url, error))
+    install_crypto_provider();
+    match url.into_connection_info() {
+        Ok(server) => Ok(server.set_tcp_settings(tcp_settings())),
+        Err(error) => {
+            let rule = format!(
+                "it must be redis://[user[:password]@]host[:port][/database], or rediss:// for \
+                    TLS: {error}"
+            );
+            Err(ConfigError::new(field, shown(url), rule))
+        }
+    }
+}
+
+/// The TLS library panics at the first connection if no provider was chosen. A provider that the
+/// application has installed is kept.
+fn install_crypto_provider() {
+    #[cfg(feature = "tls")]
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Reads several URLs, and completes each server `with` something.
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+pub(super) fn read_all<'a>(
+    field: &'static str,
+    urls: impl IntoIterator<Item = &'a str>,
+    with: impl Fn(ConnectionInfo) -> Result<ConnectionInfo, ConfigError>,
+) -> Result<Vec<ConnectionInfo>, ConfigError> {
+    urls.into_iter()
+        .map(|url| with(read(field, url)?))
+        .collect()
+}
+
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+pub(super) fn is_over_tls(server: &ConnectionInfo) -> bool {
+    matches!(server.addr(), ConnectionAddr::TcpTls { .. })
 }
 
 /// The reason to refuse a URL that the client would accept, or would refuse without a remedy.
@@ -36,13 +69,6 @@ fn refusal(url: &str, tls: bool) -> Option<&'static str> {
         return Some("TLS needs the feature `tls` of tower-throttle-redis, which is not enabled");
     }
     None
-}
-
-pub(super) fn unreadable(field: &'static str, url: &str, error: impl fmt::Display) -> ConfigError {
-    let rule = format!(
-        "it must be redis://[user[:password]@]host[:port][/database], or rediss:// for TLS: {error}"
-    );
-    ConfigError::new(field, shown(url), rule)
 }
 
 /// Returns the scheme only, because the URL may contain a password.
@@ -172,11 +198,7 @@ mod tests {
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
     #[test]
     fn servers_that_a_store_names_are_reached_like_the_one_of_the_url() {
-        let of = |url| {
-            read("cluster URLs", url)
-                .expect("a URL")
-                .set_tcp_settings(super::super::translate::tcp_settings())
-        };
+        let of = |url| read("cluster URLs", url).expect("a URL");
         let server = at(&of("redis://user:secret@one"), ("two".to_owned(), 7));
         assert_eq!(
             (
