@@ -221,7 +221,7 @@ impl Receipt {
         self.items.into_iter()
     }
 
-    /// Units taken from the policy at a place in the set.
+    /// Units taken from a policy, named by its index in the set.
     #[must_use]
     pub fn taken(&self, policy: usize) -> u64 {
         self.items
@@ -237,8 +237,8 @@ impl Receipt {
         self
     }
 
-    /// Sets the units that the request actually used of the policy at a place in the set. Other
-    /// policies are not changed.
+    /// Sets the units that the request actually used of a policy, named by its index in the set.
+    /// Other policies are not changed.
     pub fn actual_of(mut self, policy: usize, units: u64) -> Self {
         self.items
             .iter_mut()

@@ -313,9 +313,10 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     ///
     /// # Errors
     ///
-    /// If the set has no policy of that index, if an exception [cannot be](Exception::check), or if
-    /// the key of an exception or a strike has no room: the store is full of live keys, or the
-    /// clock was set back and the key may have been used before.
+    /// If the set has no policy of that index, if an exception
+    /// [cannot be](crate::backend::Exception::check), or if the key of an exception or a strike has
+    /// no room: the store is full of live keys, or the clock was set back and the key may have been
+    /// used before.
     fn run(
         &self,
         prepared: &Arc<MemorySet>,
