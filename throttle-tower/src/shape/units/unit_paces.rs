@@ -60,7 +60,12 @@ impl UnitPaces {
             let name = format!("{name}+{unit}");
             policies.push(policy(&name, *rate, max_wait.max(LONGEST_DEBT))?);
         }
-        PolicySet::new(PolicyTree::All(policies))
+        // A policy alone is decided in fewer steps than an `all` of one.
+        PolicySet::new(if self.has_units() {
+            PolicyTree::All(policies)
+        } else {
+            policies.remove(0)
+        })
     }
 
     /// How long the turn of a call takes: until each of its paces allows the next one.
