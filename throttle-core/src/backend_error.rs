@@ -55,7 +55,7 @@ pub enum BackendErrorKind {
 }
 
 impl BackendErrorKind {
-    /// Every kind, for one metric series each. The place of a kind is its number:
+    /// Every kind, for one metric series each. The index of a kind is its number:
     /// `ALL[kind as usize]` is `kind`.
     ///
     /// ```
@@ -199,7 +199,7 @@ mod tests {
             kinds
                 .iter()
                 .enumerate()
-                .all(|(place, kind)| *kind as usize == place)
+                .all(|(index, kind)| *kind as usize == index)
         );
     }
 

@@ -88,7 +88,7 @@ impl<B: Backend> Charge<B> {
     /// The units taken from the policy of that name; 0 for an unknown name.
     #[must_use]
     pub fn taken(&self, policy: &str) -> u64 {
-        self.place(policy)
+        self.index(policy)
             .map_or(0, |policy| self.receipt.taken(policy))
     }
 
@@ -111,7 +111,7 @@ impl<B: Backend> Charge<B> {
         self.limiter.settle(self.receipt.actual(actual))
     }
 
-    fn place(&self, name: &str) -> Option<usize> {
+    fn index(&self, name: &str) -> Option<usize> {
         self.limiter
             .set()
             .policies()

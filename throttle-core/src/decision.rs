@@ -39,12 +39,12 @@ use crate::time::micros_ceil;
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision(Repr);
+pub struct Decision(Form);
 
 /// One policy is the usual case, and its status is the summary: storing it twice would cost more
 /// than deciding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Repr {
+enum Form {
     One {
         status: Status,
         delay: u64,
@@ -78,20 +78,20 @@ impl Summary {
     /// Counts a policy of an `all` that was asked: the longest wait, and the first of equals,
     /// decides. NEVER is the longest of all.
     #[inline(always)]
-    pub(crate) fn ask(&mut self, place: usize, status: &Status) {
+    pub(crate) fn ask(&mut self, index: usize, status: &Status) {
         if status.wait > self.wait {
-            (self.wait, self.binding) = (status.wait, Some(place));
+            (self.wait, self.binding) = (status.wait, Some(index));
         }
     }
 
     /// Counts where a policy of an `all` stands.
     #[inline(always)]
-    pub(crate) fn answer(&mut self, place: usize, status: &Status) {
+    pub(crate) fn answer(&mut self, index: usize, status: &Status) {
         self.reset = self.reset.max(status.standing.reset);
         if status.standing.remaining < self.remaining {
             self.remaining = status.standing.remaining;
             if self.wait == 0 {
-                self.binding = Some(place);
+                self.binding = Some(index);
             }
         }
     }
@@ -104,7 +104,7 @@ impl Decision {
     /// The same decision has one form, so that decisions of different backends can be compared.
     pub(crate) fn in_one_form(self) -> Self {
         match &self.0 {
-            Repr::Many {
+            Form::Many {
                 summary:
                     Summary {
                         binding: Some(0),
@@ -112,7 +112,7 @@ impl Decision {
                         ..
                     },
                 statuses,
-            } if statuses.len() == 1 => Self(Repr::One {
+            } if statuses.len() == 1 => Self(Form::One {
                 status: statuses[0],
                 delay: *delay,
             }),
@@ -137,12 +137,12 @@ impl Decision {
             tier,
             taken,
         };
-        Self(Repr::One { status, delay })
+        Self(Form::One { status, delay })
     }
 
     /// The decision of one policy, which an exception of the key may have made.
     pub(crate) fn excepted(mut self, excepted: Excepted) -> Self {
-        if let Repr::One { status, .. } = &mut self.0 {
+        if let Form::One { status, .. } = &mut self.0 {
             status.excepted = excepted;
         }
         self
@@ -151,8 +151,8 @@ impl Decision {
     #[inline]
     const fn wait(&self) -> u64 {
         match &self.0 {
-            Repr::One { status, .. } => status.wait,
-            Repr::Many { summary, .. } => summary.wait,
+            Form::One { status, .. } => status.wait,
+            Form::Many { summary, .. } => summary.wait,
         }
     }
 
@@ -168,7 +168,7 @@ impl Decision {
     /// The decision of a set without policies.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self(Repr::Many {
+        Self(Form::Many {
             summary: Summary::NONE,
             statuses: SmallVec::new(),
         })
@@ -177,7 +177,7 @@ impl Decision {
     /// Adds policies that do not apply.
     #[inline(always)]
     pub(crate) fn skip(&mut self, policies: usize) -> (&mut Summary, &mut [Status]) {
-        let Repr::Many { summary, statuses } = &mut self.0 else {
+        let Form::Many { summary, statuses } = &mut self.0 else {
             unreachable!("only a decision of many is filled in")
         };
         match policies {
@@ -193,8 +193,8 @@ impl Decision {
     #[must_use]
     pub fn open(calls: &[Call], why: BackendErrorKind) -> Self {
         let mut decision = Self::not_limited(calls.len());
-        decision.set_decided_by(|place| {
-            if calls[place].key().is_some() {
+        decision.set_decided_by(|index| {
+            if calls[index].key().is_some() {
                 DecidedBy::Open(why)
             } else {
                 DecidedBy::Store
@@ -203,27 +203,27 @@ impl Decision {
         decision
     }
 
-    /// Sets what decided each policy, by its place in the set.
+    /// Sets what decided each policy, by its index in the set.
     pub(crate) fn set_decided_by(&mut self, decided_by: impl Fn(usize) -> DecidedBy) {
         let statuses = match &mut self.0 {
-            Repr::One { status, .. } => std::slice::from_mut(status),
-            Repr::Many { statuses, .. } => statuses,
+            Form::One { status, .. } => std::slice::from_mut(status),
+            Form::Many { statuses, .. } => statuses,
         };
         statuses
             .iter_mut()
             .enumerate()
-            .for_each(|(place, status)| status.decided_by = decided_by(place));
+            .for_each(|(index, status)| status.decided_by = decided_by(index));
     }
 
-    /// Turns a peek into a refusal by the policy at the place `policy` in the set. A layer that
+    /// Turns a peek into a refusal by the policy at the index `policy` in the set. A layer that
     /// queues requests calls it if earlier requests are queued for the units that remain. `wait` is
     /// the expected wait.
     #[must_use]
     pub fn refused(mut self, policy: usize, wait: Duration) -> Self {
         let wait = micros_ceil(wait).clamp(1, NEVER - 1);
         let status = match &mut self.0 {
-            Repr::One { status, .. } => Some(status),
-            Repr::Many { summary, statuses } => {
+            Form::One { status, .. } => Some(status),
+            Form::Many { summary, statuses } => {
                 (summary.wait, summary.binding) = (wait, Some(policy));
                 statuses.get_mut(policy)
             }
@@ -235,7 +235,7 @@ impl Decision {
     }
 
     /// Returns the decision of a larger set of so many `policies`, in which these stand at
-    /// `places`, in their order, and no other one applies. For a layer that asks only the policies
+    /// `indices`, in their order, and no other one applies. For a layer that asks only the policies
     /// that a request can have.
     ///
     /// ```
@@ -249,24 +249,24 @@ impl Decision {
     ///     (Some(1), 4)
     /// );
     /// assert_eq!(
-    ///     [0, 1, 2].map(|place| among_three.statuses()[place].applies()),
+    ///     [0, 1, 2].map(|index| among_three.statuses()[index].applies()),
     ///     [false, true, false]
     /// );
     /// # Ok::<(), throttle_core::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn among(&self, places: &[usize], policies: usize) -> Self {
+    pub fn among(&self, indices: &[usize], policies: usize) -> Self {
         let mut whole = Self::new();
         let (summary, statuses) = whole.skip(policies);
-        places
+        indices
             .iter()
             .zip(self.statuses())
-            .for_each(|(place, status)| statuses[*place] = *status);
+            .for_each(|(index, status)| statuses[*index] = *status);
         let (reset, delay) = match &self.0 {
-            Repr::One { status, delay } => (status.standing.reset, *delay),
-            Repr::Many { summary, .. } => (summary.reset, summary.delay),
+            Form::One { status, delay } => (status.standing.reset, *delay),
+            Form::Many { summary, .. } => (summary.reset, summary.delay),
         };
-        let binding = self.binding().and_then(|place| places.get(place).copied());
+        let binding = self.binding().and_then(|index| indices.get(index).copied());
         *summary = Summary {
             wait: self.wait(),
             remaining: self.remaining(),
@@ -314,8 +314,8 @@ impl Decision {
     #[must_use]
     pub const fn remaining(&self) -> u64 {
         match &self.0 {
-            Repr::One { status, .. } => status.standing.remaining,
-            Repr::Many { summary, .. } => summary.remaining,
+            Form::One { status, .. } => status.standing.remaining,
+            Form::Many { summary, .. } => summary.remaining,
         }
     }
 
@@ -337,8 +337,8 @@ impl Decision {
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
         Duration::from_micros(match &self.0 {
-            Repr::One { status, .. } => status.standing.reset,
-            Repr::Many { summary, .. } => summary.reset,
+            Form::One { status, .. } => status.standing.reset,
+            Form::Many { summary, .. } => summary.reset,
         })
     }
 
@@ -348,20 +348,20 @@ impl Decision {
     #[must_use]
     pub const fn delay(&self) -> Duration {
         Duration::from_micros(match &self.0 {
-            Repr::One { delay, .. } => *delay,
-            Repr::Many { summary, .. } => summary.delay,
+            Form::One { delay, .. } => *delay,
+            Form::Many { summary, .. } => summary.delay,
         })
     }
 
-    /// The policy that the outcome comes from, by its place in the set: the refusing policy with
+    /// The policy that the outcome comes from, by its index in the set: the refusing policy with
     /// the longest wait (of an `any`, the shortest), or the admitting policy with the least
     /// remaining. `None` when nothing was charged and nothing refused.
     #[inline]
     #[must_use]
     pub const fn binding(&self) -> Option<usize> {
         match &self.0 {
-            Repr::One { .. } => Some(0),
-            Repr::Many { summary, .. } => summary.binding,
+            Form::One { .. } => Some(0),
+            Form::Many { summary, .. } => summary.binding,
         }
     }
 
@@ -370,8 +370,8 @@ impl Decision {
     #[must_use]
     pub fn statuses(&self) -> &[Status] {
         match &self.0 {
-            Repr::One { status, .. } => std::slice::from_ref(status),
-            Repr::Many { statuses, .. } => statuses,
+            Form::One { status, .. } => std::slice::from_ref(status),
+            Form::Many { statuses, .. } => statuses,
         }
     }
 }
@@ -697,7 +697,7 @@ mod tests {
             (vec![store, open, store, local, open], local),
         ] {
             let mut decision = Decision::not_limited(each.len());
-            decision.set_decided_by(|place| each[place]);
+            decision.set_decided_by(|index| each[index]);
             assert_eq!(decision.decided_by(), whole, "{each:?}");
             assert_eq!(
                 decision.degraded(),

@@ -21,7 +21,7 @@ use crate::canonical_ip::embedded_ipv4;
 /// assert_eq!(format!("{one:?}"), "Key(text, text)");
 /// ```
 #[derive(Clone)]
-pub struct Key(Repr);
+pub struct Key(KeyBytes);
 
 const INLINE: usize = 32;
 
@@ -33,7 +33,7 @@ const INLINE: usize = 32;
 struct Inline([[u8; INLINE / 2]; 2]);
 
 #[derive(Clone)]
-enum Repr {
+enum KeyBytes {
     /// Zeros from `len` on.
     Inline {
         len: u8,
@@ -44,7 +44,7 @@ enum Repr {
 
 impl Key {
     /// The key without parts: one budget for all requests.
-    pub const CONSTANT: Self = Self(Repr::Inline {
+    pub const CONSTANT: Self = Self(KeyBytes::Inline {
         len: 0,
         bytes: Inline([[0; INLINE / 2]; 2]),
     });
@@ -71,8 +71,8 @@ impl Key {
     #[must_use]
     pub fn expose_bytes(&self) -> &[u8] {
         match &self.0 {
-            Repr::Inline { len, bytes } => &bytes.0.as_flattened()[..usize::from(*len)],
-            Repr::Heap(bytes) => bytes,
+            KeyBytes::Inline { len, bytes } => &bytes.0.as_flattened()[..usize::from(*len)],
+            KeyBytes::Heap(bytes) => bytes,
         }
     }
 
@@ -85,7 +85,7 @@ impl Key {
     #[inline]
     pub(crate) fn as_number(&self) -> Option<u128> {
         match &self.0 {
-            Repr::Inline { len, bytes } if *len < 16 => {
+            KeyBytes::Inline { len, bytes } if *len < 16 => {
                 let [low, _] = bytes.0;
                 Some(u128::from_le_bytes(low) | u128::from(*len) << 120)
             }
@@ -154,7 +154,7 @@ impl From<u64> for Key {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum PartKind {
     Missing = 0,
     Number = 1,
     Text = 2,
@@ -207,7 +207,7 @@ impl KeyBuilder {
     fn v4(mut self, address: Ipv4Addr, bits: u8) -> Self {
         let bits = bits.min(32);
         let masked = u32::from(address) & u32::MAX.checked_shl(u32::from(32 - bits)).unwrap_or(0);
-        let (kind, masked) = (Kind::V4 as u128, u128::from(masked.swap_bytes()));
+        let (kind, masked) = (PartKind::V4 as u128, u128::from(masked.swap_bytes()));
         self.short(kind | masked << 8 | u128::from(bits) << 40, 6);
         self
     }
@@ -220,10 +220,10 @@ impl KeyBuilder {
         // The length says how many octets follow.
         let kept = usize::from(bits.div_ceil(8));
         if kept <= 14 {
-            let (kind, bits) = (Kind::V6 as u128, u128::from(bits));
+            let (kind, bits) = (PartKind::V6 as u128, u128::from(bits));
             self.short(kind | bits << 8 | masked.swap_bytes() << 16, 2 + kept);
         } else {
-            self.push(&[Kind::V6 as u8, bits]);
+            self.push(&[PartKind::V6 as u8, bits]);
             self.push(&masked.to_be_bytes()[..kept]);
         }
         self
@@ -233,7 +233,7 @@ impl KeyBuilder {
     #[inline]
     #[must_use]
     pub fn text(mut self, text: &str) -> Self {
-        self.sized(Kind::Text, text.as_bytes());
+        self.sized(PartKind::Text, text.as_bytes());
         self
     }
 
@@ -241,7 +241,7 @@ impl KeyBuilder {
     #[inline]
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
-        self.sized(Kind::Bytes, bytes);
+        self.sized(PartKind::Bytes, bytes);
         self
     }
 
@@ -250,7 +250,7 @@ impl KeyBuilder {
     #[must_use]
     pub fn number(mut self, number: u64) -> Self {
         self.short(
-            Kind::Number as u128 | u128::from(number.swap_bytes()) << 8,
+            PartKind::Number as u128 | u128::from(number.swap_bytes()) << 8,
             9,
         );
         self
@@ -260,7 +260,7 @@ impl KeyBuilder {
     #[inline]
     #[must_use]
     pub fn missing(mut self) -> Self {
-        self.push(&[Kind::Missing as u8]);
+        self.push(&[PartKind::Missing as u8]);
         self
     }
 
@@ -270,11 +270,11 @@ impl KeyBuilder {
     pub fn key(mut self, key: &Key) -> Self {
         match &key.0 {
             // Whole words again, as in `short`.
-            Repr::Inline { len, bytes } if self.len == 0 => {
+            KeyBytes::Inline { len, bytes } if self.len == 0 => {
                 self.inline = *bytes;
                 self.len = usize::from(*len);
             }
-            Repr::Inline { len, bytes } if *len < 16 => {
+            KeyBytes::Inline { len, bytes } if *len < 16 => {
                 let [low, _] = bytes.0;
                 self.short(u128::from_le_bytes(low), usize::from(*len));
             }
@@ -289,17 +289,17 @@ impl KeyBuilder {
     pub fn finish(self) -> Key {
         if self.heap.is_empty() {
             // At most INLINE, which fits.
-            Key(Repr::Inline {
+            Key(KeyBytes::Inline {
                 len: self.len as u8,
                 bytes: self.inline,
             })
         } else {
-            Key(Repr::Heap(self.heap.into()))
+            Key(KeyBytes::Heap(self.heap.into()))
         }
     }
 
     #[inline]
-    fn sized(&mut self, kind: Kind, bytes: &[u8]) {
+    fn sized(&mut self, kind: PartKind, bytes: &[u8]) {
         let len = bytes.len();
         if len <= 14 {
             return self.short(
@@ -497,7 +497,7 @@ mod tests {
         fn law_11_parts_stand_one_after_the_other(parts in proptest::collection::vec(".{0,20}", 0..5), number: u64) {
             let mut bytes: Vec<u8> = Vec::new();
             for part in &parts {
-                bytes.extend([Kind::Text as u8, part.len() as u8]);
+                bytes.extend([PartKind::Text as u8, part.len() as u8]);
                 bytes.extend(part.as_bytes());
             }
             let whole = texts(&parts);

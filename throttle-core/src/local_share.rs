@@ -17,7 +17,7 @@ use crate::time::{Clock, Timestamp};
 /// The local share of a limit: what this process may admit while the shared store cannot decide.
 /// The share holds [1/N](crate::Algorithm::share) of every policy, in memory.
 ///
-/// A backend that can fail uses its share in three places:
+/// A backend that can fail uses its share at three points:
 ///
 /// * After each decision of the store, it calls [`note`](Self::note), which charges the same units
 ///   to the share. So a key that has used up this process's part at the store has also used it up
@@ -87,7 +87,7 @@ impl LocalShare {
         Self::of_each(store, set, |_| Some(processes))
     }
 
-    /// Like [`new`](Self::new), with a number of processes for the policy at each place in the set.
+    /// Like [`new`](Self::new), with a number of processes for the policy at each index in the set.
     /// A policy with `None` has no share and is open: [`decide`](Self::decide) skips it.
     ///
     /// # Errors
@@ -99,8 +99,8 @@ impl LocalShare {
         processes: impl Fn(usize) -> Option<NonZeroU32>,
     ) -> Result<Self, ConfigError> {
         let (mut set, mut each) = (set.clone(), Vec::new());
-        for (place, policy) in set.policies_mut().enumerate() {
-            let processes = processes(place);
+        for (index, policy) in set.policies_mut().enumerate() {
+            let processes = processes(index);
             if let Some(processes) = processes {
                 policy.change_algorithms(|algorithm| algorithm.share(processes));
             }
@@ -127,11 +127,11 @@ impl LocalShare {
     #[must_use]
     pub fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Decision {
         let asked: SmallVec<[Call; 3]> = (calls.iter().enumerate())
-            .map(|(place, call)| self.call(place, call))
+            .map(|(index, call)| self.call(index, call))
             .collect();
         let mut decision = self.memory.decide_now(&self.set, &asked);
-        decision.set_decided_by(|place| match calls.get(place) {
-            Some(Call { key: Some(_), .. }) if self.has_share(place) => DecidedBy::Local(why),
+        decision.set_decided_by(|index| match calls.get(index) {
+            Some(Call { key: Some(_), .. }) if self.has_share(index) => DecidedBy::Local(why),
             Some(Call { key: Some(_), .. }) => DecidedBy::Open(why),
             _ => DecidedBy::Store,
         });
@@ -142,11 +142,11 @@ impl LocalShare {
     /// peeks and decisions that the backend did not make change nothing. A call takes little longer
     /// than a decision in memory.
     pub fn note(&self, decision: &Decision, calls: &[Call]) {
-        for ((place, status), call) in decision.statuses().iter().enumerate().zip(calls) {
+        for ((index, status), call) in decision.statuses().iter().enumerate().zip(calls) {
             let cost = status.taken.cost;
             if cost > 0 && status.decided_by == DecidedBy::Store {
                 self.memory
-                    .charge_at_most(&self.set, place, &self.call(place, call).costing(cost));
+                    .charge_at_most(&self.set, index, &self.call(index, call).costing(cost));
             }
         }
     }
@@ -185,7 +185,7 @@ impl LocalShare {
         Some(receipt)
     }
 
-    /// Forgets one key of the policy at a place in the set.
+    /// Forgets one key of the policy at an index in the set.
     pub fn reset(&self, policy: usize, key: &Key) {
         let reset = KeyStep::Reset(key.clone());
         drop(self.memory.run(&self.set, policy, reset));
@@ -197,8 +197,8 @@ impl LocalShare {
     }
 
     /// The same call for the share.
-    fn call(&self, place: usize, call: &Call) -> Call {
-        let Some(processes) = self.processes(place) else {
+    fn call(&self, index: usize, call: &Call) -> Call {
+        let Some(processes) = self.processes(index) else {
             return Call::SKIP;
         };
         shared_call(call, processes)
@@ -214,12 +214,12 @@ impl LocalShare {
         receipt
     }
 
-    fn has_share(&self, place: usize) -> bool {
-        self.processes(place).is_some()
+    fn has_share(&self, index: usize) -> bool {
+        self.processes(index).is_some()
     }
 
-    fn processes(&self, place: usize) -> Option<NonZeroU32> {
-        self.processes.get(place).copied().flatten()
+    fn processes(&self, index: usize) -> Option<NonZeroU32> {
+        self.processes.get(index).copied().flatten()
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
         );
     }
 
-    /// A place behind the last policy has no share, whatever the others have.
+    /// An index after the last policy has no share, whatever the others have.
     #[test]
     fn each_policy_has_a_share_or_is_open() {
         let policy = |name| {
@@ -296,10 +296,10 @@ mod tests {
         };
         let set = crate::set::PolicyTree::All(["a", "b", "c"].map(policy).to_vec());
         let set = PolicySet::new(set).expect("a set");
-        let of = |place: usize| [NonZeroU32::new(2), None, NonZeroU32::new(3)][place];
+        let of = |index: usize| [NonZeroU32::new(2), None, NonZeroU32::new(3)][index];
         let share = LocalShare::of_each(&MemoryBackend::new(), &set, of).expect("a share");
         assert_eq!(
-            [0, 1, 2, 3].map(|place| share.has_share(place)),
+            [0, 1, 2, 3].map(|index| share.has_share(index)),
             [true, false, true, false]
         );
         let capacities = share

@@ -49,7 +49,6 @@ impl<H> Registered<H> {
         self.handles.get().or_else(|| self.register())
     }
 
-    #[cold]
     fn register(&self) -> Option<&H> {
         let is_installed = metrics::with_recorder(|recorder| size_of_val(recorder) > 0);
         is_installed.then(|| self.handles.get_or_init(&self.register))

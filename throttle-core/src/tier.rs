@@ -154,12 +154,12 @@ impl Policy {
     /// The number of the tier of that name.
     #[must_use]
     pub fn tier_named(&self, name: &str) -> Option<u8> {
-        let place = self
+        let index = self
             .tiers
             .as_ref()?
             .iter()
             .position(|tier| &*tier.name == name)?;
-        u8::try_from(place).ok()
+        u8::try_from(index).ok()
     }
 
     /// The name of a tier; `own` for [`OWN`](Self::OWN), if the policy has tiers. A tier may be

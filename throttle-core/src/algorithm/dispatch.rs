@@ -79,7 +79,6 @@ impl Algorithm {
     }
 
     /// The state of a key that was never used, if two words hold it, and else anything.
-    #[inline(never)]
     pub(crate) fn fresh_words(&self) -> Words {
         each!(&self.kind, a => a.fresh().words().unwrap_or(Words { instant: 0, amount: 0 }))
     }

@@ -25,7 +25,7 @@ use crate::time::{Clock, SystemClock, Timestamp};
 /// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever
 ///   other keys arrive. When the store is full of live keys, new keys share overflow buckets, which
 ///   may refuse early and never over-admit; see [`Status::is_overflow`]. Keys of the same
-///   parameters share a bucket, so while the store is full, a key without a place of its own has a
+///   parameters share a bucket, so while the store is full, a key without a slot of its own has a
 ///   budget in the bucket of each tier that it changes to. Parameters of keys' own share 64 buckets
 ///   for each policy: keys that meet in one count as one key that changes its parameters.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
@@ -216,7 +216,7 @@ impl<C: Clock> MemoryBackend<C> {
         Ok(begun.into_iter().collect())
     }
 
-    /// Charges the key of a call about the policy at a place in the set, as far as units remain.
+    /// Charges the key of a call about the policy at an index in the set, as far as units remain.
     pub(crate) fn charge_at_most(&self, prepared: &MemorySet, policy: usize, call: &Call) {
         self.store.check(prepared);
         self.store

@@ -91,7 +91,6 @@ impl<'a> Request<'a> {
     }
 
     /// Decides on any states, in the locked shards of their keys.
-    #[inline(never)]
     fn decide_locked(&self) -> Decision {
         // First the rests of all shards, then their tables: see `shard`.
         let rests: SmallVec<[_; 4]> = self.shards.iter().map(|shard| shard.lock_rest()).collect();
@@ -286,7 +285,6 @@ impl<'a> Request<'a> {
     }
 
     /// Reports the standing of a key that was asked as if it was charged, and was not.
-    #[inline(never)]
     fn withdraw(&self, policy: usize, slot: &Slot, status: &mut Status) {
         let parameters = self.set.policies[policy].parameters(self.calls[policy].tier());
         if let Some(words) = slot.words_of(parameters.writer) {

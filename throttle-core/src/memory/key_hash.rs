@@ -10,7 +10,7 @@ use crate::key::Key;
 ///
 /// Keys of up to 15 bytes (every address, number and short text) are permuted: different keys
 /// always give different numbers. Longer keys are digested with SipHash-1-3 to 128 bits. The number
-/// also chooses the key's place in the table, so a client that does not know the secret cannot
+/// also chooses the key's slot in the table, so a client that does not know the secret cannot
 /// choose keys that collide.
 #[derive(Clone)]
 pub(super) struct KeyHasher {

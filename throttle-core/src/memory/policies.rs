@@ -15,7 +15,7 @@ use crate::policy::Policy;
 /// lock.
 #[derive(Debug)]
 pub(super) struct Policies {
-    entries: GrowOnly<Entry, { Policies::MAX }>,
+    entries: GrowOnly<NumberedPolicy, { Policies::MAX }>,
     adding: Mutex<()>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Policies {
 pub(super) const UNNUMBERED: u8 = u8::MAX;
 
 #[derive(Debug)]
-struct Entry {
+struct NumberedPolicy {
     name: String,
     parameters: GrowOnly<Arc<Algorithm>, { UNNUMBERED as usize }>,
 }
@@ -161,7 +161,7 @@ impl Policies {
         algorithm: Algorithm,
         tier: u8,
     ) -> Result<Parameters, ConfigError> {
-        let make = || Entry {
+        let make = || NumberedPolicy {
             name: name.into(),
             parameters: GrowOnly::new(),
         };

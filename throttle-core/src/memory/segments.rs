@@ -95,7 +95,7 @@ impl Segments {
             self.first.get_or_init(slots);
             return;
         };
-        let (list, len, place) = if segment < self.near_len {
+        let (list, len, index) = if segment < self.near_len {
             (&self.near, self.near_len, segment)
         } else {
             let (list, first) = self.far_list(segment);
@@ -105,7 +105,7 @@ impl Segments {
             (&lists[list], first, segment - first)
         };
         let list = list.get_or_init(|| (0..len).map(|_| Segment::new()).collect());
-        list[place].get_or_init(slots);
+        list[index].get_or_init(slots);
     }
 
     #[cold]

@@ -67,7 +67,7 @@ pub(super) struct LockedShard<'a> {
 /// What is used under the lock only.
 #[derive(Debug)]
 pub(super) struct Rest {
-    /// States that do not fit their slots, and which of their places are free.
+    /// States that do not fit their slots, and which of their indices are free.
     large: Option<Box<LargeStates>>,
     /// Where the sweep continues.
     pub(super) cursor: usize,
@@ -265,17 +265,17 @@ impl Rest {
         Some((Cow::Borrowed(repr), writer.or(unnumbered.as_ref())?))
     }
 
-    /// Puts a state and its parameters here. Returns what the slot holds in its place.
+    /// Puts a state and its parameters here. Returns what the slot holds instead.
     pub(super) fn put_large(&mut self, repr: Repr, unnumbered: Option<Arc<Algorithm>>) -> Words {
         let large = self.large.get_or_insert_default();
-        let place = large.free.pop().unwrap_or_else(|| {
+        let index = large.free.pop().unwrap_or_else(|| {
             large.states.push((Repr::EMPTY, None));
             (large.states.len() - 1) as u32
         });
-        large.states[place as usize] = (repr, unnumbered);
+        large.states[index as usize] = (repr, unnumbered);
         Words {
             instant: 0,
-            amount: u64::from(place),
+            amount: u64::from(index),
         }
     }
 }

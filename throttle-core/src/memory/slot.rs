@@ -95,7 +95,7 @@ fn order(low: u64, tag: u64) -> u64 {
 /// `instant` holds the number of the parameters that wrote the state in its top 8 bits, and the
 /// state's instant in the rest. `amount` holds the label's tag in its top 11 bits and the state's
 /// amount, which is below 2^53, in the rest. For a state larger than two words, or of parameters
-/// without a number, the amount is its place beside the table.
+/// without a number, the amount is its index among the large states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     number: u128,
@@ -163,7 +163,7 @@ fn amount(tag: u64, words: Words) -> u64 {
     tag << AMOUNT_BITS | words.amount
 }
 
-/// A place for one key. A thread that writes it has begun a change of its shard's version, and a
+/// Room for one key. A thread that writes it has begun a change of its shard's version, and a
 /// thread that reads it looks at the version afterwards, so the parts of a slot need no order of
 /// their own.
 #[derive(Debug, Default)]

@@ -105,7 +105,6 @@ impl Rest {
 impl Store {
     /// Makes room in another shard, for later keys. It does not wait for a lock that another thread
     /// holds.
-    #[cold]
     pub(super) fn sweep_elsewhere(&self, now: Timestamp) {
         let next = self.next_swept.0.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         if let Some(mut shard) = self.shards[next].try_lock() {

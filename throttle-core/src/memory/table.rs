@@ -226,7 +226,7 @@ impl<'a> ChangingTable<'a> {
             self.rebuild(|_| true);
         }
         self.len.store(self.len() + 1, Ordering::Relaxed);
-        self.place(content);
+        self.shift_in(content);
     }
 
     /// Removes a slot and closes the gap, so that the table needs no tombstones.
@@ -291,7 +291,7 @@ impl<'a> ChangingTable<'a> {
     }
 
     /// Puts a label where it belongs, and moves those behind it in its run by one.
-    fn place(&self, mut content: Content) {
+    fn shift_in(&self, mut content: Content) {
         let (label, mut slots) = (content.label(), self.table.segments.walk());
         let mut index = label.home(self.width());
         while slots.slot(index).occupant(label) == Occupant::Before {

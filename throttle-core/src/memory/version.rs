@@ -109,7 +109,6 @@ impl Version {
         })
     }
 
-    #[cold]
     fn keep_trying_to_begin(&self) -> Change<'_> {
         let mut pause = 1;
         loop {
@@ -134,7 +133,6 @@ impl Change<'_> {
     }
 
     /// Counts a change during a dispute. The last one ends it.
-    #[cold]
     fn count(&mut self) {
         self.dispute_for(
             self.version

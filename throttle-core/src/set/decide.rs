@@ -165,7 +165,6 @@ impl PolicySet {
 
     /// Tells the statuses of audited policies from those of others. Returns the reset of the
     /// others.
-    #[cold]
     fn mark_audited(&self, statuses: &mut [Status]) -> u64 {
         let mut reset = 0;
         for (policy, status) in self.policies().iter().zip(statuses) {

@@ -120,7 +120,7 @@ struct Node {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyNode {
-    /// The policy at this place in the set. An [audited](Policy::audit) one admits every request.
+    /// The policy at this index in the set. An [audited](Policy::audit) one admits every request.
     Policy(usize),
     /// Admits when every member does.
     All,
@@ -244,19 +244,19 @@ impl PolicySet {
         self.shape == Shape::Audited
     }
 
-    /// The nodes in pre-order, each with the place after its last descendant. A set of one policy
+    /// The nodes in pre-order, each with the index after its last descendant. A set of one policy
     /// is a single node. For backends that evaluate the tree elsewhere.
     pub fn tree(&self) -> impl Iterator<Item = (PolicyNode, usize)> + '_ {
         self.nodes.iter().map(|node| (node.kind, node.end))
     }
 
-    /// The node at a place in the [tree](Self::tree).
+    /// The node at an index in the [tree](Self::tree).
     #[must_use]
-    pub fn node(&self, place: usize) -> PolicyNode {
-        self.nodes[place].kind
+    pub fn node(&self, index: usize) -> PolicyNode {
+        self.nodes[index].kind
     }
 
-    /// The places of a node's members in the [tree](Self::tree), in the order given.
+    /// The indices of a node's members in the [tree](Self::tree), in the order given.
     pub fn members(&self, parent: usize) -> impl Iterator<Item = usize> + '_ {
         let (nodes, mut next) = (&self.nodes, parent + 1);
         std::iter::from_fn(move || {
@@ -268,7 +268,7 @@ impl PolicySet {
         })
     }
 
-    /// The place before which no policy behind this one is charged once this one admits: the rest
+    /// The index before which no policy behind this one is charged once this one admits: the rest
     /// of an `any` that charges the first.
     #[inline]
     pub(crate) fn spared_by(&self, policy: usize) -> usize {
@@ -334,19 +334,19 @@ impl PolicySet {
         self.nodes[index].end = self.nodes.len();
         if kind == PolicyNode::Any(AnyCharge::First) {
             let of_members = |set: &Self, member| {
-                if let PolicyNode::Policy(place) = set.node(member) {
-                    Some(place)
+                if let PolicyNode::Policy(policy) = set.node(member) {
+                    Some(policy)
                 } else {
                     None
                 }
             };
-            let places: Vec<_> = self
+            let policies: Vec<_> = self
                 .members(index)
                 .filter_map(|member| of_members(self, member))
                 .collect();
-            places
+            policies
                 .into_iter()
-                .for_each(|place| self.spared[place] = self.policies.len());
+                .for_each(|policy| self.spared[policy] = self.policies.len());
         }
         Ok(())
     }

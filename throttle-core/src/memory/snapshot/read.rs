@@ -157,15 +157,15 @@ impl Restored {
     /// Puts an overflow bucket into every shard that holds keys of its former one. Of two that
     /// meet, the one with less left stays.
     fn insert_bucket(&self, parameters: &Parameters, repr: &Repr, shard: u64, shards: u64) {
-        let scaled = |place: u64| {
+        let scaled = |index: u64| {
             (
-                u128::from(place) * self.store.shards.len() as u128,
+                u128::from(index) * self.store.shards.len() as u128,
                 u128::from(shards.max(1)),
             )
         };
         let (first, of) = scaled(shard);
         let (after, _) = scaled(shard.saturating_add(1));
-        let places =
+        let shards_of_bucket =
             (first / of) as usize..(after.div_ceil(of) as usize).min(self.store.shards.len());
         let (label, policies) = (
             Label::overflow(parameters.of_call()),
@@ -173,7 +173,7 @@ impl Restored {
         );
         let left =
             |by: &Algorithm, repr: Repr| Cell::new(by, None, repr, self.now).standing().remaining;
-        for shard in self.store.shards.get(places).unwrap_or_default() {
+        for shard in self.store.shards.get(shards_of_bucket).unwrap_or_default() {
             if !is_live(&parameters.algorithm, repr, self.now, shard) {
                 continue;
             }

@@ -29,8 +29,8 @@ impl Store {
         snapshot.put(&now.as_micros().to_le_bytes())?;
         snapshot.put(&self.key_hasher.secret())?;
         snapshot.put(&(self.shards.len() as u64).to_le_bytes())?;
-        for place in 0..self.shards.len() {
-            snapshot.put_shard(place, now)?;
+        for index in 0..self.shards.len() {
+            snapshot.put_shard(index, now)?;
         }
         snapshot.put(b"e")?;
         snapshot.put(&snapshot.horizon.as_micros().to_le_bytes())?;
@@ -60,9 +60,9 @@ impl<W: Write> Snapshot<'_, W> {
         self.to.write_all(bytes)
     }
 
-    fn put_shard(&mut self, place: usize, now: Timestamp) -> io::Result<()> {
+    fn put_shard(&mut self, index: usize, now: Timestamp) -> io::Result<()> {
         let policies = &self.store.shared.policies;
-        let shard = &self.store.shards[place];
+        let shard = &self.store.shards[index];
         // A large state is copied on its own, so that requests wait for one at most.
         let (mut small, mut large): (Vec<Content>, Vec<Label>) = (Vec::new(), Vec::new());
         {
@@ -78,7 +78,7 @@ impl<W: Write> Snapshot<'_, W> {
         }
         for content in &small {
             if let Some(algorithm) = content.algorithm(policies) {
-                self.put_key(place, content, algorithm, Repr::Words(content.words()), now)?;
+                self.put_key(index, content, algorithm, Repr::Words(content.words()), now)?;
             }
         }
         for label in large {
@@ -92,7 +92,7 @@ impl<W: Write> Snapshot<'_, W> {
             };
             // It may have been forgotten meanwhile.
             if let Some((content, repr, algorithm)) = copied {
-                self.put_key(place, &content, &algorithm, repr, now)?;
+                self.put_key(index, &content, &algorithm, repr, now)?;
             }
         }
         Ok(())
