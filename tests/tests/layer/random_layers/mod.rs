@@ -1,11 +1,14 @@
 //! Random layers, whose answers are compared with those of a [naive model](naive): which requests
-//! are admitted, after which wait a refused one would be, and what every limit has left.
+//! are admitted, after which wait a refused one would be, and what every limit has left. Some
+//! layers select their limits, some have a limit on requests in flight, and their limits are
+//! replaced on the way. Some requests are peeked at first, which must charge nothing.
 //!
 //! `THROTTLE_LAYERS=1000000 cargo test -p throttle-tests --test layer random_layers` draws more.
 
 mod naive;
 
 use std::convert::Infallible;
+use std::mem;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,9 +17,9 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 use proptest::prelude::*;
 use throttle_core::{ManualClock, MemoryBackend, Timestamp};
-use throttle_tower::limit::IntoLimitTree;
+use throttle_tower::limit::{IntoLimitTree, Select};
 use throttle_tower::{
-    Audit, Constant, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree, OnMissing, Rate,
+    Audit, Constant, FixedWindow, Gcra, Header, InFlight, Limit, LimitReport, LimitTree, OnMissing, Rate,
     SlidingLog, ThrottleLayer, Usage, all, any, limit,
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -25,6 +28,79 @@ use naive::{Answer, Naive};
 
 /// Where every history begins: not at the boundary of a window.
 const START: Timestamp = Timestamp::from_micros(1_790_000_003_000_000);
+
+#[derive(Clone, Debug)]
+struct TestLayer {
+    node: Node,
+    in_flight: Option<PermitLeaf>,
+    /// Whether the conditions are those of a `select`, and not of the limits.
+    is_selected: bool,
+    /// Whether every tenth request meets other limits of the same names, or the first ones again.
+    is_replaced: bool,
+}
+
+/// A limit on requests in flight.
+#[derive(Clone, Debug)]
+struct PermitLeaf {
+    most: u64,
+    by: By,
+    kind: Option<u16>,
+}
+
+/// Finds the limits that apply to the kind of a request.
+struct ByKind(Vec<Option<u16>>);
+
+impl Select for ByKind {
+    fn select(&self, parts: &Parts, found: &mut dyn FnMut(usize)) {
+        let of_request = number(parts, "x-kind");
+        for (index, kind) in self.0.iter().enumerate() {
+            if kind.is_none_or(|kind| u64::from(kind) == of_request) {
+                found(index);
+            }
+        }
+    }
+}
+
+impl TestLayer {
+    fn tree(&self) -> LimitTree {
+        let mut members = vec![self.node.tree(self.is_selected)];
+        let mut kinds = Vec::new();
+        if let Some(own) = &self.in_flight {
+            kinds.push(own.kind);
+            members.insert(0, own.limit(self.is_selected).into_limit_tree());
+        }
+        let tree = all(members);
+        if !self.is_selected {
+            return tree;
+        }
+        self.node.add_kinds(&mut kinds);
+        tree.select(ByKind(kinds))
+    }
+
+    /// The same limits in another order, without the first of each composition.
+    fn other(&self) -> Self {
+        Self {
+            node: self.node.other(),
+            ..self.clone()
+        }
+    }
+}
+
+impl PermitLeaf {
+    fn limit(&self, is_selected: bool) -> Limit<InFlight> {
+        let limit = limit("in-flight", InFlight::new(self.most));
+        let limit = match self.by {
+            By::Constant => limit.by(Constant),
+            By::Header(name) => limit.by(Header::new(name)),
+        };
+        match self.kind {
+            Some(kind) if !is_selected => {
+                limit.when(move |parts| number(parts, "x-kind") == u64::from(kind))
+            }
+            _ => limit,
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Node {
@@ -105,6 +181,10 @@ struct ClientRequest {
     is_found: bool,
     /// What the handler settles for each limit whose cost is an estimate.
     settled: Option<u64>,
+    /// Whether the layer is asked about it first.
+    is_peeked: bool,
+    /// How many later requests come before the response's body ends.
+    held_for: usize,
 }
 
 fn leaf() -> impl Strategy<Value = Leaf> {
@@ -154,7 +234,7 @@ fn leaf() -> impl Strategy<Value = Leaf> {
     )
 }
 
-/// A reserve leaves room for a request beside it.
+/// A reserve leaves room for a request.
 fn reserve_of(reserve: Option<u64>, count: Count) -> u64 {
     reserve.map_or(0, |reserve| reserve.min(count.most() - 1))
 }
@@ -176,6 +256,21 @@ fn node() -> impl Strategy<Value = Node> {
     })
 }
 
+fn layer() -> impl Strategy<Value = TestLayer> {
+    let by = prop_oneof![Just(By::Constant), Just(By::Header("x-a"))];
+    let kind = prop::option::weighted(0.3, 0..2_u16);
+    let in_flight =
+        (1..=3_u64, by, kind).prop_map(|(most, by, kind)| PermitLeaf { most, by, kind });
+    let in_flight = prop::option::weighted(0.3, in_flight);
+    let flags = (prop::bool::weighted(0.3), prop::bool::weighted(0.3));
+    (node(), in_flight, flags).prop_map(|(node, in_flight, (is_selected, is_replaced))| TestLayer {
+        node,
+        in_flight,
+        is_selected,
+        is_replaced,
+    })
+}
+
 fn sent() -> impl Strategy<Value = ClientRequest> {
     let after = prop_oneof![2 => Just(0), 2 => 0..1_500_u64, 1 => 0..12_000_u64];
     let key = || prop::option::weighted(0.8, prop_oneof![2 => Just("one"), 1 => Just("two")]);
@@ -186,16 +281,22 @@ fn sent() -> impl Strategy<Value = ClientRequest> {
         prop::bool::ANY,
         prop::bool::weighted(0.8),
         settled,
+        prop::bool::weighted(0.3),
+        prop_oneof![2 => Just(0), 1 => 1..6_usize],
     );
     (after, [key(), key()], cost, rest).prop_map(
-        |(after, keys, cost, (kind, is_low, is_found, settled))| ClientRequest {
-            after,
-            keys,
-            cost,
-            kind,
-            is_low,
-            is_found,
-            settled,
+        |(after, keys, cost, (kind, is_low, is_found, settled, is_peeked, held_for))| {
+            ClientRequest {
+                after,
+                keys,
+                cost,
+                kind,
+                is_low,
+                is_found,
+                settled,
+                is_peeked,
+                held_for,
+            }
         },
     )
 }
@@ -215,12 +316,37 @@ impl Node {
         }
     }
 
-    fn tree(&self) -> LimitTree {
+    fn add_kinds(&self, kinds: &mut Vec<Option<u16>>) {
         match self {
-            Self::Leaf(leaf) => leaf.limit().into_limit_tree(),
-            Self::All(members) => all(members.iter().map(Self::tree).collect::<Vec<_>>()),
+            Self::Leaf(leaf) => kinds.push(leaf.kind),
+            Self::All(members) | Self::Any(members, _) => {
+                members.iter().for_each(|member| member.add_kinds(kinds));
+            }
+        }
+    }
+
+    fn other(&self) -> Self {
+        let others = |members: &[Self]| {
+            let first = usize::from(members.len() > 1);
+            members[first..].iter().rev().map(Self::other).collect()
+        };
+        match self {
+            Self::Leaf(_) => self.clone(),
+            Self::All(members) => Self::All(others(members)),
+            Self::Any(members, every) => Self::Any(others(members), *every),
+        }
+    }
+
+    fn tree(&self, is_selected: bool) -> LimitTree {
+        let trees = |members: &[Self]| -> Vec<_> {
+            let trees = members.iter().map(|member| member.tree(is_selected));
+            trees.collect()
+        };
+        match self {
+            Self::Leaf(leaf) => leaf.limit(is_selected).into_limit_tree(),
+            Self::All(members) => all(trees(members)),
             Self::Any(members, every) => {
-                let tree = any(members.iter().map(Self::tree).collect::<Vec<_>>());
+                let tree = any(trees(members));
                 if *every {
                     tree.charge_every_admitting()
                 } else {
@@ -240,7 +366,7 @@ impl Leaf {
         format!("p{}", self.index)
     }
 
-    fn limit(&self) -> Limit {
+    fn limit(&self, is_selected: bool) -> Limit {
         let name = self.name();
         let unkeyed = match self.count {
             Count::Gcra { interval, burst } => limit(
@@ -265,7 +391,7 @@ impl Leaf {
             Cost::Units(units) => limit.cost(units),
             Cost::Asked => limit.cost(|parts: &Parts| number(parts, "x-cost")),
         };
-        if let Some(kind) = self.kind {
+        if let Some(kind) = self.kind.filter(|_| !is_selected) {
             limit = limit.when(move |parts| number(parts, "x-kind") == u64::from(kind));
         }
         if let Some(reserve) = self.reserve {
@@ -329,7 +455,7 @@ async fn handle(request: Request<()>) -> Result<Response<Full<Bytes>>, Infallibl
     } else {
         StatusCode::NOT_FOUND
     };
-    let mut response = Response::new(Full::default());
+    let mut response = Response::new(Full::from("body"));
     *response.status_mut() = status;
     Ok(response)
 }
@@ -359,6 +485,9 @@ fn answer(response: &Response<impl Sized>) -> Answer {
     if status == StatusCode::UNAUTHORIZED {
         return Answer::Rejected;
     }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        return Answer::NoPermit;
+    }
     let Some(report) = response.extensions().get::<LimitReport>() else {
         panic!("a response without a report: {status}");
     };
@@ -380,10 +509,10 @@ fn answer(response: &Response<impl Sized>) -> Answer {
     Answer::Refused { left, wait }
 }
 
-fn agrees_with_the_model(node: &Node, history: &[ClientRequest]) -> Result<(), TestCaseError> {
+fn agrees_with_the_model(test: &TestLayer, history: &[ClientRequest]) -> Result<(), TestCaseError> {
     let clock = ManualClock::new(START);
     let store = MemoryBackend::builder().clock(clock.clone()).build();
-    let builder = ThrottleLayer::builder(node.tree()).backend(store);
+    let builder = ThrottleLayer::builder(test.tree()).backend(store);
     let layer = match builder.report_in_response(true).build() {
         Ok(layer) => layer,
         Err(error) => return Err(TestCaseError::reject(error.to_string())),
@@ -394,20 +523,38 @@ fn agrees_with_the_model(node: &Node, history: &[ClientRequest]) -> Result<(), T
         .unwrap();
     let mut naive = Naive::default();
     let mut now = START.as_micros();
+    let (mut current, mut other) = (test.clone(), test.other());
+    let mut held = Vec::new();
     for (number, sent) in history.iter().enumerate() {
+        if test.is_replaced && number % 10 == 9 {
+            if let Err(error) = layer.replace(other.tree()) {
+                return Err(TestCaseError::reject(error.to_string()));
+            }
+            mem::swap(&mut current, &mut other);
+        }
+        held.retain(|(until, _)| *until > number);
+        naive.end_bodies(number);
         clock.advance(Duration::from_millis(sent.after));
         now += i64::try_from(sent.after).unwrap() * 1_000;
+        let head = sent.request().into_parts().0;
+        let peek = sent.is_peeked.then(|| runtime.block_on(layer.peek(&head)));
         let response = runtime
             .block_on(service.clone().oneshot(sent.request()))
             .unwrap();
         let answered = answer(&response);
-        drop(response);
-        prop_assert_eq!(
-            answered,
-            naive.answer(node, sent, now),
-            "request {}",
-            number
-        );
+        held.push((number + 1 + sent.held_for, response));
+        let expected = naive.answer(&current, sent, now, number);
+        if let Some(peek) = peek {
+            let peek = peek.unwrap().expect("it applies to every request");
+            let wait = match &expected {
+                Answer::Admitted { .. } => Some(0),
+                Answer::Refused { wait, .. } => *wait,
+                Answer::Rejected | Answer::NoPermit => None,
+            };
+            let peeked = peek.retry_after().map(|wait| wait.as_micros());
+            prop_assert_eq!(peeked, wait, "peek {}", number);
+        }
+        prop_assert_eq!(answered, expected, "request {}", number);
     }
     Ok(())
 }
@@ -424,7 +571,7 @@ fn random_layers_answer_as_the_naive_model_says() {
         max_global_rejects: u32::MAX,
         ..ProptestConfig::with_cases(layers())
     };
-    proptest!(config, |(node in node(), history in prop::collection::vec(sent(), 1..40))| {
-        agrees_with_the_model(&node, &history)?;
+    proptest!(config, |(layer in layer(), history in prop::collection::vec(sent(), 1..40))| {
+        agrees_with_the_model(&layer, &history)?;
     });
 }

@@ -5,12 +5,14 @@ use std::collections::HashMap;
 
 use throttle_tower::OnMissing;
 
-use super::{By, ClientRequest, Cost, Count, Leaf, Node};
+use super::{By, ClientRequest, Cost, Count, Leaf, Node, TestLayer};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
     /// A required key is missing.
     Rejected,
+    /// Too many requests are in flight.
+    NoPermit,
     Admitted {
         /// What each limit that applies has left, by name; none if no limit applies.
         left: Vec<(String, u64)>,
@@ -26,7 +28,11 @@ pub(super) enum Answer {
 
 /// The states of all keys of all limits.
 #[derive(Default)]
-pub(super) struct Naive(HashMap<(usize, Option<String>), State>);
+pub(super) struct Naive {
+    states: HashMap<(usize, Option<String>), State>,
+    /// The keys that hold a permit, each with the number of the request before which it ends.
+    permits: Vec<(usize, Option<&'static str>)>,
+}
 
 #[derive(Clone, Default)]
 struct State {
@@ -128,10 +134,31 @@ impl Count {
 }
 
 impl Naive {
-    pub(super) fn answer(&mut self, node: &Node, sent: &ClientRequest, now: i64) -> Answer {
+    /// The bodies end that end before this request.
+    pub(super) fn end_bodies(&mut self, number: usize) {
+        self.permits.retain(|(until, _)| *until > number);
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        layer: &TestLayer,
+        sent: &ClientRequest,
+        now: i64,
+        number: usize,
+    ) -> Answer {
+        let node = &layer.node;
         let mut asked = Vec::new();
         if !node.ask(sent, &mut asked) {
             return Answer::Rejected;
+        }
+        let in_flight = layer.in_flight.as_ref();
+        let in_flight = in_flight.filter(|own| own.kind.is_none_or(|kind| kind == sent.kind));
+        let permit = in_flight.map(|own| own.by.key(sent));
+        if let (Some(own), Some(key)) = (in_flight, permit) {
+            let taken = self.permits.iter().filter(|(_, own)| *own == key).count();
+            if u64::try_from(taken).unwrap() == own.most {
+                return Answer::NoPermit;
+            }
         }
         let charged = match self.decide(node, &asked, now) {
             Verdict::Refuses(wait) => {
@@ -143,6 +170,8 @@ impl Naive {
             Verdict::DoesNotApply => Vec::new(),
             Verdict::Admits(charged) => charged,
         };
+        let until = number + 1 + sent.held_for;
+        self.permits.extend(permit.map(|key| (until, key)));
         let charged: Vec<_> = asked
             .iter()
             .filter(|one| charged.contains(&one.leaf.index))
@@ -168,7 +197,7 @@ impl Naive {
 
     fn state(&mut self, asked: &AppliedLimit<'_>) -> &mut State {
         let name = (asked.leaf.index, asked.key.clone());
-        self.0.entry(name).or_default()
+        self.states.entry(name).or_default()
     }
 
     fn charge(&mut self, asked: &AppliedLimit<'_>, units: i64, now: i64) {
@@ -272,11 +301,7 @@ impl Node {
         if leaf.kind.is_some_and(|kind| kind != sent.kind) {
             return true;
         }
-        let key = match leaf.by {
-            By::Constant => Some("constant"),
-            By::Header("x-a") => sent.keys[0],
-            By::Header(_) => sent.keys[1],
-        };
+        let key = leaf.by.key(sent);
         match leaf.on_missing {
             OnMissing::Skip if key.is_none() => return true,
             OnMissing::Reject(_) if key.is_none() => return false,
@@ -293,6 +318,16 @@ impl Node {
             reserve: leaf.reserve.filter(|_| sent.is_low).unwrap_or(0),
         });
         true
+    }
+}
+
+impl By {
+    fn key(self, sent: &ClientRequest) -> Option<&'static str> {
+        match self {
+            Self::Constant => Some("constant"),
+            Self::Header("x-a") => sent.keys[0],
+            Self::Header(_) => sent.keys[1],
+        }
     }
 }
 
