@@ -17,7 +17,6 @@ pub(crate) fn response_type(method: &Method, headers: &HeaderMap) -> Option<Head
     }
 }
 
-#[inline(never)]
 fn respond_to(asked: &[u8]) -> Option<HeaderValue> {
     let begins_with = |family: &&str| {
         let start = asked.get(..family.len());

@@ -10,9 +10,10 @@ pub(crate) struct QuotaDetails<'a> {
     pub(crate) binding: Option<(&'a str, Option<u64>)>,
 }
 
+/// A policy whose quota is used up.
 pub(crate) struct Violation<'a> {
     pub(crate) policy: &'a str,
-    /// `None` if the numbers of quotas are hidden.
+    /// The announced quota. `None` if the numbers of quotas are hidden.
     pub(crate) description: Option<String>,
 }
 

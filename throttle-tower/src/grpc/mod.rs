@@ -11,6 +11,7 @@ mod wire;
 mod words;
 
 pub(crate) use content_type::response_type;
+pub(crate) use details::Violation;
 pub(crate) use response::{DETAILS, PUSHBACK, STATUS};
 pub(crate) use text::BASE64;
-pub(crate) use words::{UsedUp, missing_key, quota_exceeded, reduced_capacity};
+pub(crate) use words::{missing_key, quota_exceeded, reduced_capacity};

@@ -11,38 +11,17 @@ use super::response::{Code, GrpcRefusal, Retry};
 /// Most policies that a refusal names. Many clients read no more than 8 KiB of headers.
 const MOST_NAMED: usize = 8;
 
-/// A policy whose quota is used up, and the quota that it announces: `q` units in `w` seconds.
-pub(crate) struct UsedUp<'a> {
-    pub(crate) policy: &'a str,
-    pub(crate) unit: &'a str,
-    pub(crate) q: u64,
-    pub(crate) w: u64,
-}
-
 /// The policies named `names` have refused the request. `binding` is the policy that decided, with
-/// its announced quota. Without numbers the response has the names of the policies, and not their
-/// quotas.
-#[cold]
+/// its announced quota.
 pub(crate) fn quota_exceeded<'a>(
     names: impl Iterator<Item = &'a str>,
-    used_up: impl Iterator<Item = UsedUp<'a>>,
-    binding: Option<(&str, u64)>,
+    violations: impl Iterator<Item = Violation<'a>>,
+    binding: Option<(&'a str, Option<u64>)>,
     wait: Option<Duration>,
-    with_numbers: bool,
     content_type: HeaderValue,
 ) -> Response<Bytes> {
-    let violations = used_up
-        .take(MOST_NAMED)
-        .map(|UsedUp { policy, unit, q, w }| {
-            let description = format!("no more than {q} {unit} in {w} s");
-            Violation {
-                policy,
-                description: with_numbers.then_some(description),
-            }
-        });
-    let violations: Vec<_> = violations.collect();
+    let violations: Vec<_> = violations.take(MOST_NAMED).collect();
     let message = listed("quota exceeded: ", names);
-    let binding = binding.map(|(policy, limit)| (policy, with_numbers.then_some(limit)));
     let quota = Some(QuotaDetails {
         violations: &violations,
         binding,
@@ -59,7 +38,6 @@ pub(crate) fn quota_exceeded<'a>(
 
 /// The policies named `names` refuse the request for a reason of which it is not known how long it
 /// lasts.
-#[cold]
 pub(crate) fn reduced_capacity<'a>(
     names: impl Iterator<Item = &'a str>,
     wait: Option<Duration>,
@@ -77,7 +55,6 @@ pub(crate) fn reduced_capacity<'a>(
 }
 
 /// The request lacks a key. `status` is what another client than gRPC's would get.
-#[cold]
 pub(crate) fn missing_key(status: StatusCode, content_type: HeaderValue) -> Response<Bytes> {
     let (code, retry) = code_of_missing_key(status);
     GrpcRefusal {

@@ -12,7 +12,7 @@ use crate::time::micros;
 const ROW: usize = 4;
 
 /// The slots that an identity may be in.
-type Places = [usize; 2 * ROW];
+type SlotIndices = [usize; 2 * ROW];
 
 /// A table of fixed size. However full it is, a request reads the slots of one identity only, and
 /// no entry is ever moved.
@@ -42,8 +42,8 @@ impl TierCache {
 
     /// The tier, until it expires.
     pub(super) fn get(&mut self, digest: Digest, now: Instant) -> Option<IdentityTier> {
-        let (place, now) = (self.find(digest)?, self.micros(now));
-        let slot = self.slots[place].as_mut()?;
+        let (index, now) = (self.find(digest)?, self.micros(now));
+        let slot = self.slots[index].as_mut()?;
         slot.used = true;
         (now < slot.until).then(|| slot.tier.clone())
     }
@@ -53,6 +53,11 @@ impl TierCache {
         self.slots[self.find(digest)?]
             .as_ref()
             .map(|slot| slot.tier.clone())
+    }
+
+    /// The tier of an identity that is not looked up now.
+    pub(super) fn fallback(&self, digest: Digest) -> IdentityTier {
+        self.last(digest).unwrap_or(IdentityTier::NeverLookedUp)
     }
 
     /// Remembers a tier. Without room, another identity is forgotten for it. An identity that was
@@ -66,8 +71,8 @@ impl TierCache {
         keep_for: Duration,
     ) {
         let until = self.micros(now).saturating_add(micros(keep_for));
-        let place = self.find(digest).unwrap_or_else(|| self.room(digest));
-        let slot = &mut self.slots[place];
+        let index = self.find(digest).unwrap_or_else(|| self.room(digest));
+        let slot = &mut self.slots[index];
         let is_known =
             |slot: &Slot| matches!(slot.tier, IdentityTier::Known(_) | IdentityTier::Own(_));
         if tier != IdentityTier::NeverLookedUp || !slot.as_ref().is_some_and(is_known) {
@@ -84,7 +89,7 @@ impl TierCache {
         micros(now.saturating_duration_since(self.began))
     }
 
-    fn places(&self, digest: Digest) -> Places {
+    fn indices(&self, digest: Digest) -> SlotIndices {
         let rows = (self.slots.len() / ROW) as u64;
         let (low, high) = (digest as u64, (digest >> 64) as u64);
         let one = low % rows;
@@ -95,37 +100,37 @@ impl TierCache {
     }
 
     fn find(&self, digest: Digest) -> Option<usize> {
-        let is_there = |place: &usize| {
-            self.slots[*place]
+        let is_there = |index: &usize| {
+            self.slots[*index]
                 .as_ref()
                 .is_some_and(|slot| slot.digest == digest)
         };
-        self.places(digest).into_iter().find(is_there)
+        self.indices(digest).into_iter().find(is_there)
     }
 
     /// A free slot; or one that was not read since an insertion last passed over it; or any.
     fn room(&mut self, digest: Digest) -> usize {
-        let places = self.places(digest);
-        if let Some(free) = places
+        let indices = self.indices(digest);
+        if let Some(free) = indices
             .into_iter()
-            .find(|place| self.slots[*place].is_none())
+            .find(|index| self.slots[*index].is_none())
         {
             return free;
         }
         // Starting anywhere, or new entries would only ever displace each other.
-        let start = (digest >> 32) as usize % places.len();
-        let mut unused = |place: &usize| {
-            !self.slots[*place]
+        let start = (digest >> 32) as usize % indices.len();
+        let mut unused = |index: &usize| {
+            !self.slots[*index]
                 .as_mut()
                 .is_some_and(|slot| std::mem::take(&mut slot.used))
         };
-        places
+        indices
             .into_iter()
             .cycle()
             .skip(start)
-            .take(places.len())
+            .take(indices.len())
             .find(&mut unused)
-            .unwrap_or(places[start])
+            .unwrap_or(indices[start])
     }
 }
 

@@ -21,8 +21,8 @@ impl Digester {
 /// A key as text; `None` if one of its parts is not text.
 pub(super) fn identity_text(key: &Key) -> Option<String> {
     let mut text = String::new();
-    for (place, part) in key.expose_parts().enumerate() {
-        if place > 0 {
+    for (index, part) in key.expose_parts().enumerate() {
+        if index > 0 {
             text.push(',');
         }
         match part {

@@ -1,6 +1,7 @@
 //! Finds the tier of a request's identity: remembered, or looked up.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -58,7 +59,7 @@ pub(super) type LookupFn = Arc<dyn Fn(String) -> LookupAnswer + Send + Sync>;
 
 /// A lookup under way. Each request that waits for it also polls it, so it goes on as long as one
 /// of them waits, even without the request that started it. It is dropped with the last of them.
-type Lookup = Pin<Box<dyn Future<Output = IdentityTier> + Send>>;
+type TierFuture = Pin<Box<dyn Future<Output = IdentityTier> + Send>>;
 
 /// Finds out the key and the tier of requests. Clones share what is remembered.
 #[derive(Clone)]
@@ -91,36 +92,34 @@ struct CacheAndLookups {
 
 struct Table {
     cache: TierCache,
-    running: HashMap<Digest, Running>,
+    running: HashMap<Digest, RunningLookup>,
     /// How many lookups were started.
     started: u64,
 }
 
 /// A lookup under way.
-struct Running {
+struct RunningLookup {
     number: u64,
-    lookup: WeakShared<Lookup>,
+    lookup: WeakShared<TierFuture>,
     over: Instant,
 }
 
-/// Removes a lookup that has ended or is dropped from those that run, unless a later one has taken
-/// its place.
+/// Removes a lookup that has ended or is dropped from those that run, unless a later one has
+/// replaced it.
 ///
 /// A request that comes after this starts another lookup, even if an earlier request has not
 /// fetched the result of this one yet: that result would grow old.
-struct Ends {
+struct EndOfLookup {
     shared: Arc<CacheAndLookups>,
     digest: Digest,
     number: u64,
 }
 
-impl Drop for Ends {
+impl Drop for EndOfLookup {
     fn drop(&mut self) {
         let running = &mut lock(&self.shared.table).running;
-        if running
-            .get(&self.digest)
-            .is_some_and(|running| running.number == self.number)
-        {
+        let own = running.get(&self.digest);
+        if own.is_some_and(|own| own.number == self.number) {
             running.remove(&self.digest);
         }
     }
@@ -169,7 +168,6 @@ impl CachedTierLookup {
         }
     }
 
-    #[cold]
     fn look_up(&self, key: Key, digest: Digest) -> Found {
         let Some(identity) = identity_text(&key) else {
             let (key, tier) = self.unknown.budget(key, IdentityTier::Unknown);
@@ -189,10 +187,7 @@ impl CachedTierLookup {
                     Ok(tier) => tier,
                     Err(_) => {
                         this.report(LookupResult::Failed);
-                        lock(&this.shared.table)
-                            .cache
-                            .last(digest)
-                            .unwrap_or(IdentityTier::NeverLookedUp)
+                        lock(&this.shared.table).cache.fallback(digest)
                     }
                 },
                 Err(tier) => tier,
@@ -212,7 +207,7 @@ impl CachedTierLookup {
         &self,
         digest: Digest,
         identity: String,
-    ) -> Result<(Shared<Lookup>, Instant), IdentityTier> {
+    ) -> Result<(Shared<TierFuture>, Instant), IdentityTier> {
         let (now, mut table) = (Instant::now(), lock(&self.shared.table));
         if let Some(tier) = table.cache.get(digest, now) {
             self.report(LookupResult::Remembered);
@@ -226,10 +221,7 @@ impl CachedTierLookup {
         {
             return Ok((lookup, running.over));
         }
-        let fallback = table
-            .cache
-            .last(digest)
-            .unwrap_or(IdentityTier::NeverLookedUp);
+        let fallback = table.cache.fallback(digest);
         if table.running.len() >= self.max_lookups {
             table.running.retain(|_, running| running.over > now);
         }
@@ -238,7 +230,7 @@ impl CachedTierLookup {
             return Err(fallback);
         }
         table.started += 1;
-        let ends = Ends {
+        let ends = EndOfLookup {
             shared: Arc::clone(&self.shared),
             digest,
             number: table.started,
@@ -246,7 +238,7 @@ impl CachedTierLookup {
         let number = ends.number;
         let started = self.start(identity, fallback, ends).shared();
         let over = now + self.deadline.min(FAR) + GRACE;
-        let running = started.downgrade().map(|lookup| Running {
+        let running = started.downgrade().map(|lookup| RunningLookup {
             number,
             lookup,
             over,
@@ -258,7 +250,7 @@ impl CachedTierLookup {
     }
 
     /// The lookup itself, with its deadline. It remembers what it finds out.
-    fn start(&self, identity: String, fallback: IdentityTier, ends: Ends) -> Lookup {
+    fn start(&self, identity: String, fallback: IdentityTier, ends: EndOfLookup) -> TierFuture {
         let (keep_for, deadline, report) = (self.keep_for, self.deadline, self.report.clone());
         let (policy, lookup) = (self.policy.clone(), Arc::clone(&self.lookup));
         Box::pin(async move {
@@ -270,13 +262,15 @@ impl CachedTierLookup {
             })))
             .await;
             if answer.is_none() {
-                ends.shared.log_panic(policy.as_ref());
+                let cause = "panicked and counts as failed";
+                warn(&ends.shared.panicked, policy.as_ref(), &cause);
             }
             let answer = answer.and_then(Result::ok).unwrap_or(Err(LookupFailed));
             let found = match answer.map(|tier| tier_of(tier, policy.as_ref())) {
                 Ok(Ok(tier)) => Ok(tier),
                 Ok(Err(error)) => {
-                    ends.shared.log_invalid(policy.as_ref(), &error);
+                    let cause = format_args!("returned parameters that are not used: {error}");
+                    warn(&ends.shared.invalid, policy.as_ref(), &cause);
                     Err(LookupResult::Invalid)
                 }
                 Err(LookupFailed) => Err(LookupResult::Failed),
@@ -374,22 +368,13 @@ impl CacheAndLookups {
             panicked: OncePerMinute::default(),
         })
     }
+}
 
-    fn log_panic(&self, policy: Option<&Policy>) {
-        let name = policy.map_or("", Policy::name);
-        self.panicked.warn(&format_args!(
-            "a lookup of the limit {name:?} panicked and counts as failed. The last known tier \
-                applies"
-        ));
-    }
-
-    fn log_invalid(&self, policy: Option<&Policy>, error: &ConfigError) {
-        let name = policy.map_or("", Policy::name);
-        self.invalid.warn(&format_args!(
-            "a lookup of the limit {name:?} returned parameters that are not used: {error}. The \
-                last known tier applies"
-        ));
-    }
+fn warn(log: &OncePerMinute, policy: Option<&Policy>, cause: &dyn fmt::Display) {
+    let name = policy.map_or("", Policy::name);
+    log.warn(&format_args!(
+        "a lookup of the limit {name:?} {cause}. The last known tier applies"
+    ));
 }
 
 /// What an answer says of an identity.

@@ -18,7 +18,7 @@ use crate::limit::OnError;
 #[cfg(feature = "tracing")]
 use crate::observe::trace::EventBudget;
 use crate::time::micros;
-use crate::usage::{Background, Settling};
+use crate::usage::Background;
 
 /// What the clones of a shaper share: the backend that keeps the schedule, its bounds, and the
 /// calls that wait.
@@ -85,13 +85,9 @@ impl Schedule {
     }
 
     pub(super) fn settle(&self, receipt: Receipt, settled: impl FnOnce() + Send + 'static) {
-        let settling = Settling {
-            backend: &self.backend,
-            prepared: &self.prepared,
-            share: self.share.as_ref(),
-            receipt,
-        };
-        self.background.settle(settling, None, settled);
+        let share = self.share.as_ref();
+        let background = &self.background;
+        background.settle(&self.backend, &self.prepared, share, receipt, None, settled);
     }
 
     /// The next turn of a key may be due earlier or later than was known.

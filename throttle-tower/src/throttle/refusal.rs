@@ -8,7 +8,7 @@ use http::{HeaderValue, Response, StatusCode};
 use throttle_core::{BackendErrorKind, Policy, PolicyName};
 
 use super::limit_report::LimitReport;
-use crate::grpc::{self, UsedUp};
+use crate::grpc::{self, Violation};
 use crate::headers::openai_error::OpenAiError;
 use crate::headers::{Dialect, Problem};
 
@@ -273,25 +273,23 @@ impl Refusal<'_> {
             let tier = report.decided().statuses().get(place)?.tier();
             Some(&report.announced().terms(place, tier).quota)
         };
-        let used_up = report.violated_places().filter_map(|(place, policy)| {
+        let violations = report.violated_places().filter_map(|(place, policy)| {
             let (quota, unit) = (quota(place)?, policy.unit().unwrap_or("requests"));
-            Some(UsedUp {
+            let description = format!("no more than {} {unit} in {} s", quota.q, quota.w);
+            Some(Violation {
                 policy: policy.name(),
-                unit,
-                q: quota.q,
-                w: quota.w,
+                description: with_numbers.then_some(description),
             })
         });
-        let binding = report
-            .decided()
-            .binding()
-            .and_then(|place| Some((report.binding()?.name(), quota(place)?.q)));
+        let binding = report.decided().binding().and_then(|place| {
+            let most = with_numbers.then_some(quota(place)?.q);
+            Some((report.binding()?.name(), most))
+        });
         grpc::quota_exceeded(
             report.violated(),
-            used_up,
+            violations,
             binding,
             self.retry_after(),
-            with_numbers,
             content_type,
         )
     }

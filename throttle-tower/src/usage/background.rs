@@ -86,27 +86,25 @@ pub(crate) struct Background {
 }
 
 pub(crate) type OnSettleError = Arc<dyn Fn(&BackendError) + Send + Sync>;
-pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send>>;
+pub(crate) type StepFuture = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send>>;
 
 impl Background {
     /// Settles a receipt: at this process's share what that took, and only the rest at the store.
     /// Calls `settled` when all of it is settled.
     pub(crate) fn settle<B: Backend>(
         &self,
-        Settling {
-            backend,
-            prepared,
-            share,
-            receipt,
-        }: Settling<'_, B>,
+        backend: &B,
+        prepared: &Arc<B::Prepared>,
+        share: Option<&LocalShare>,
+        receipt: Receipt,
         runtime: Option<&Handle>,
         settled: impl FnOnce() + Send + 'static,
     ) {
-        let receipt = match share {
+        let rest = match share {
             Some(share) => share.settle(receipt),
             None => Some(receipt),
         };
-        let Some(receipt) = receipt else {
+        let Some(receipt) = rest else {
             return settled();
         };
         let settling = backend.settle(prepared, receipt);
@@ -121,37 +119,48 @@ impl Background {
     /// `needs_runtime` is polled in a runtime only: outside of one its timers and sockets panic,
     /// and so do those of a runtime that has ended. Such a runtime drops what is spawned on it, and
     /// the step counts as failed.
-    pub(crate) fn send(&self, mut step: Sent, runtime: Option<&Handle>, needs_runtime: bool) {
-        let counted = Counted::new(self.clone());
+    pub(crate) fn send(&self, mut step: StepFuture, runtime: Option<&Handle>, needs_runtime: bool) {
+        self.counters.begun.fetch_add(1, Ordering::AcqRel);
+        let running = RunningStep {
+            background: self.clone(),
+            result: None,
+        };
         if needs_runtime {
             step = Box::pin(correction(step));
         }
         let current = Handle::try_current().ok();
         if current.is_some() || !needs_runtime {
             match poll_once(&mut step) {
-                Poll::Ready(result) => return counted.end(result),
+                Poll::Ready(result) => return running.end(result),
                 Poll::Pending => {}
             }
         }
         if let Some(handle) = current.as_ref().or(runtime) {
             drop(handle.spawn(async move {
-                counted.end(caught(step).await.unwrap_or_else(|| Err(panicked())));
+                running.end(caught(step).await.unwrap_or_else(|| Err(panicked())));
             }));
+        }
+    }
+
+    fn count(&self, result: Result<(), BackendError>) {
+        let Err(error) = result else {
+            self.counters.settled.fetch_add(1, Ordering::AcqRel);
+            return;
+        };
+        self.counters.failed.fetch_add(1, Ordering::AcqRel);
+        match &self.on_error {
+            Some(hook) => {
+                // It may run while a response is dropped by another panic, where a second one would
+                // end the process.
+                let _ = catch_unwind(AssertUnwindSafe(|| hook(&error)));
+            }
+            None => self.counters.why.warn(&SettlementFailure(error)),
         }
     }
 }
 
-/// A receipt, and where it is settled.
-pub(crate) struct Settling<'a, B: Backend> {
-    pub(crate) backend: &'a B,
-    pub(crate) prepared: &'a Arc<B::Prepared>,
-    /// This process's share, if there is one.
-    pub(crate) share: Option<&'a LocalShare>,
-    pub(crate) receipt: Receipt,
-}
-
 /// A backend that panics has failed.
-fn poll_once(step: &mut Sent) -> Poll<Result<(), BackendError>> {
+fn poll_once(step: &mut StepFuture) -> Poll<Result<(), BackendError>> {
     let poll = || step.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| Poll::Ready(Err(panicked())))
 }
@@ -160,54 +169,31 @@ fn panicked() -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable).with_source("the backend panicked")
 }
 
-/// Counts a step as failed if it is dropped before it has ended.
-struct Counted(Option<Background>);
+/// Counts a step when it is dropped: as failed, if that is before it has ended.
+struct RunningStep {
+    background: Background,
+    result: Option<Result<(), BackendError>>,
+}
 
-impl Counted {
-    fn new(background: Background) -> Self {
-        background.counters.begun.fetch_add(1, Ordering::AcqRel);
-        Self(Some(background))
-    }
-
+impl RunningStep {
     fn end(mut self, result: Result<(), BackendError>) {
-        let Some(background) = self.0.take() else {
-            return;
-        };
-        match result {
-            Ok(()) => drop(background.counters.settled.fetch_add(1, Ordering::AcqRel)),
-            Err(error) => failed(&background, &error),
-        }
+        self.result = Some(result);
     }
 }
 
-impl Drop for Counted {
+impl Drop for RunningStep {
     fn drop(&mut self) {
-        if let Some(background) = self.0.take() {
+        self.background.count(self.result.take().unwrap_or_else(|| {
             let reason = "there is no tokio runtime to wait for the store, or it has ended";
-            failed(
-                &background,
-                &BackendError::new(BackendErrorKind::Unavailable).with_source(reason),
-            );
-        }
-    }
-}
-
-fn failed(background: &Background, error: &BackendError) {
-    background.counters.failed.fetch_add(1, Ordering::AcqRel);
-    match &background.on_error {
-        Some(hook) => {
-            // It may run while a response is dropped by another panic, where a second one would end
-            // the process.
-            let _ = catch_unwind(AssertUnwindSafe(|| hook(error)));
-        }
-        None => background.counters.why.warn(&Unsettled(error)),
+            Err(BackendError::new(BackendErrorKind::Unavailable).with_source(reason))
+        }));
     }
 }
 
 /// Says why a settlement failed: the error, and what caused it.
-struct Unsettled<'a>(&'a BackendError);
+struct SettlementFailure(BackendError);
 
-impl fmt::Display for Unsettled<'_> {
+impl fmt::Display for SettlementFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -267,7 +253,7 @@ mod tests {
     }
 
     /// Notes that it was polled, and ends when the sender says how.
-    fn step(polled: &Arc<AtomicBool>) -> (oneshot::Sender<Result<(), BackendError>>, Sent) {
+    fn step(polled: &Arc<AtomicBool>) -> (oneshot::Sender<Result<(), BackendError>>, StepFuture) {
         let (end, ended) = oneshot::channel();
         let polled = Arc::clone(polled);
         let step = async move {
@@ -425,13 +411,8 @@ mod tests {
         let (background, settled) = (Background::default(), Arc::new(AtomicU64::new(0)));
         let settle = |receipt: Receipt, share| {
             let counted = Arc::clone(&settled);
-            let settling = Settling {
-                backend: &backend,
-                prepared: &prepared,
-                share,
-                receipt: receipt.actual(10),
-            };
-            background.settle(settling, None, move || {
+            let receipt = receipt.actual(10);
+            background.settle(&backend, &prepared, share, receipt, None, move || {
                 counted.fetch_add(1, Ordering::SeqCst);
             });
             settled.load(Ordering::SeqCst)

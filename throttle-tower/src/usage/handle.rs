@@ -106,13 +106,13 @@ impl Usage {
     /// apply, or is not among the [policies](Self::policies). Refunds do not reduce it.
     #[must_use]
     pub fn taken(&self, policy: &str) -> u64 {
-        self.0.read(policy, |tally| tally.held()).unwrap_or(0)
+        self.0.read(policy, |tally| tally.held).unwrap_or(0)
     }
 
     /// The running total that was [added](Self::add) up; `None` if nothing was added yet.
     #[must_use]
     pub fn used(&self, policy: &str) -> Option<u64> {
-        self.0.read(policy, |tally| tally.used())?
+        self.0.read(policy, |tally| tally.used)?
     }
 
     /// Adds `units` to the running total. Once anything was added, even 0, the final charge is the

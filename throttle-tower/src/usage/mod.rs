@@ -22,7 +22,7 @@ mod standings;
 mod tally;
 
 pub use background::Settlements;
-pub(crate) use background::{Background, OnSettleError, Sent, Settling};
+pub(crate) use background::{Background, OnSettleError, StepFuture};
 pub use error::UsageError;
 #[cfg(feature = "axum")]
 pub use extract::MissingUsage;

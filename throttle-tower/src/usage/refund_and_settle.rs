@@ -19,7 +19,7 @@ use crate::lock::lock;
 /// The layer that made a charge, whatever its backend.
 pub(crate) trait Ledger: Send + Sync {
     fn policies(&self) -> &[Policy];
-    fn charge_rules(&self, place: usize) -> &ChargeRules;
+    fn charge_rules(&self, index: usize) -> &ChargeRules;
     /// Peeks at the keys of charges, if the backend can without waiting.
     fn peek(&self, changes: &[ChargeChange]) -> Option<Decision>;
     /// Does a step, or starts it in the background. The receipt of a running charge goes to
@@ -33,16 +33,22 @@ pub(crate) trait Ledger: Send + Sync {
 pub(crate) struct Account {
     /// The user's closures in it may be of any kind; one that panics leaves nothing half done here.
     ledger: AssertUnwindSafe<Arc<dyn Ledger>>,
-    state: Mutex<State>,
+    state: Mutex<ChargeState>,
     /// Where steps go on that have to be waited for, because the request may end outside of a
     /// runtime.
     runtime: Option<Handle>,
 }
 
-struct State {
+struct ChargeState {
     tallies: Vec<Tally>,
     /// Whether there was a response head.
     answered: bool,
+}
+
+impl ChargeState {
+    fn tally(&mut self, index: usize) -> Option<&mut Tally> {
+        self.tallies.iter_mut().find(|tally| tally.index == index)
+    }
 }
 
 impl Account {
@@ -54,7 +60,7 @@ impl Account {
         let ledger = AssertUnwindSafe(ledger);
         Arc::new(Self {
             ledger,
-            state: Mutex::new(State {
+            state: Mutex::new(ChargeState {
                 tallies,
                 answered: false,
             }),
@@ -66,7 +72,7 @@ impl Account {
         self.runtime.as_ref()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ChargeState> {
         lock(&self.state)
     }
 
@@ -79,7 +85,7 @@ impl Account {
     /// Changes the tallies, then does the steps that follow.
     fn change<T>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut State, &dyn Ledger, &mut Vec<Step>) -> T,
+        change: impl FnOnce(&mut ChargeState, &dyn Ledger, &mut Vec<Step>) -> T,
     ) -> T {
         let mut steps = Vec::new();
         let result = change(&mut self.state(), &**self.ledger, &mut steps);
@@ -91,18 +97,15 @@ impl Account {
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let policies = self.ledger.policies().iter().enumerate();
         policies
-            .filter(|(place, _)| self.ledger.charge_rules(*place).settled_later)
+            .filter(|(index, _)| self.ledger.charge_rules(*index).settled_later)
             .map(|(_, policy)| policy.name())
     }
 
-    fn place(&self, name: &str) -> Result<usize, UsageError> {
-        let place = self
-            .ledger
-            .policies()
-            .iter()
-            .position(|policy| policy.name() == name);
-        place
-            .filter(|place| self.ledger.charge_rules(*place).settled_later)
+    fn index(&self, name: &str) -> Result<usize, UsageError> {
+        let mut policies = self.ledger.policies().iter();
+        let index = policies.position(|policy| policy.name() == name);
+        index
+            .filter(|index| self.ledger.charge_rules(*index).settled_later)
             .ok_or_else(|| UsageError::UnknownPolicy {
                 name: name.to_owned(),
                 known: self.names().map(str::to_owned).collect(),
@@ -110,18 +113,14 @@ impl Account {
     }
 
     pub(super) fn read<T>(&self, name: &str, read: impl FnOnce(&Tally) -> T) -> Option<T> {
-        let place = self.place(name).ok()?;
-        self.state()
-            .tallies
-            .iter()
-            .find(|tally| tally.place() == place)
-            .map(read)
+        let index = self.index(name).ok()?;
+        self.state().tally(index).map(|tally| read(tally))
     }
 
     /// Whether a limit refuses nothing, even if it is used up.
     pub(super) fn is_audited(&self, name: &str) -> bool {
-        self.place(name)
-            .is_ok_and(|place| self.ledger.policies()[place].is_audited())
+        self.index(name)
+            .is_ok_and(|index| self.ledger.policies()[index].is_audited())
     }
 
     /// Updates one limit's tally, unless it is final.
@@ -130,12 +129,9 @@ impl Account {
         name: &str,
         update: impl FnOnce(&mut Tally, &mut Vec<Step>) -> T,
     ) -> Result<T, UsageError> {
-        let place = self.place(name)?;
+        let index = self.index(name)?;
         self.change(|state, _, steps| {
-            let tally = state
-                .tallies
-                .iter_mut()
-                .find(|tally| tally.place() == place && tally.is_open());
+            let tally = state.tally(index).filter(|tally| tally.is_open());
             tally
                 .map(|tally| update(tally, steps))
                 .ok_or_else(|| UsageError::Settled {
@@ -150,7 +146,7 @@ impl Account {
         self.change(|state, ledger, steps| {
             let mut some = false;
             for tally in &mut state.tallies {
-                if tally.is_open() && ledger.charge_rules(tally.place()).settled_later {
+                if tally.is_open() && ledger.charge_rules(tally.index).settled_later {
                     some = true;
                     tally.close(Some(actual), steps);
                 }
@@ -167,24 +163,23 @@ impl Account {
         headers: &HeaderMap,
     ) -> (bool, Option<Standings>) {
         // The user's closures run outside the lock.
-        let refunded = |place: usize| self.ledger.charge_rules(place).refunds(status, headers);
-        let refunded: Vec<usize> = (0..self.ledger.policies().len())
-            .filter(|place| refunded(*place))
-            .collect();
-        let strikes = |place: usize| self.ledger.charge_rules(place).strikes(status, headers);
-        let striking: Vec<usize> = (0..self.ledger.policies().len())
-            .filter(|place| strikes(*place))
-            .collect();
+        let policies_that = |act: fn(&ChargeRules, StatusCode, &HeaderMap) -> bool| {
+            let all = 0..self.ledger.policies().len();
+            let acting = all.filter(|index| act(self.ledger.charge_rules(*index), status, headers));
+            acting.collect::<Vec<usize>>()
+        };
+        let refunded = policies_that(ChargeRules::refunds);
+        let striking = policies_that(ChargeRules::strikes);
         let (is_open, changes) = self.change(|state, ledger, steps| {
             state.answered = true;
             let (mut open, mut changes) = (false, Vec::new());
             for tally in &mut state.tallies {
-                if striking.contains(&tally.place()) {
+                if striking.contains(&tally.index) {
                     tally.strike(steps);
                 }
-                if refunded.contains(&tally.place()) {
+                if refunded.contains(&tally.index) {
                     tally.close(Some(0), steps);
-                } else if !ledger.charge_rules(tally.place()).settled_later {
+                } else if !ledger.charge_rules(tally.index).settled_later {
                     tally.close(None, steps);
                 }
                 open |= tally.is_open();
@@ -205,20 +200,16 @@ impl Account {
         self.change(|state, ledger, steps| {
             let answered = state.answered;
             for tally in &mut state.tallies {
-                let refunded = !answered && ledger.charge_rules(tally.place()).refund_aborted;
+                let refunded = !answered && ledger.charge_rules(tally.index).refund_aborted;
                 tally.close(refunded.then_some(0), steps);
             }
         });
     }
 
     /// Adds what a running charge has taken.
-    pub(crate) fn arrived(self: &Arc<Self>, place: usize, receipt: Option<Receipt>) {
+    pub(crate) fn arrived(self: &Arc<Self>, index: usize, receipt: Option<Receipt>) {
         self.change(|state, _, steps| {
-            if let Some(tally) = state
-                .tallies
-                .iter_mut()
-                .find(|tally| tally.place() == place)
-            {
+            if let Some(tally) = state.tally(index) {
                 tally.arrived(receipt, steps);
             }
         });
@@ -243,8 +234,8 @@ impl Open {
         Self(account)
     }
 
-    /// Settles what the head of the response decides. Returns `None` in its place if nothing is
-    /// left for the body, and where the keys of changed charges stand.
+    /// Settles what the head of the response decides. Returns `None` instead of it if
+    /// nothing is left for the body, and where the keys of changed charges stand.
     pub(crate) fn answered(
         self,
         status: StatusCode,

@@ -3,7 +3,7 @@ use throttle_core::{Decision, Status};
 
 /// What a handler or the head of the response has made of a charge.
 pub(crate) struct ChargeChange {
-    pub(crate) place: usize,
+    pub(crate) index: usize,
     /// A peek at the charge's key.
     pub(crate) peek: Call,
     /// Whether the store made the charge, and not the share of this process.
@@ -20,17 +20,17 @@ pub(crate) struct Standings {
 }
 
 impl Standings {
-    /// Returns the status of the policy at a place, which was `decided`, and the units that are
+    /// Returns the status of the policy at an index, which was `decided`, and the units that are
     /// used beyond it. Over a store a debit is under way, and a refund may fail.
-    pub(crate) fn of<'a>(&'a self, place: usize, decided: &'a Status) -> (&'a Status, u64) {
+    pub(crate) fn of<'a>(&'a self, index: usize, decided: &'a Status) -> (&'a Status, u64) {
         let peeked = self
             .peek
             .as_ref()
-            .and_then(|peek| peek.statuses().get(place));
+            .and_then(|peek| peek.statuses().get(index));
         if let Some(status) = peeked.filter(|status| status.applies()) {
             return (status, 0);
         }
-        let change = self.changes.iter().find(|change| change.place == place);
+        let change = self.changes.iter().find(|change| change.index == index);
         (decided, change.map_or(0, |change| change.debit))
     }
 }

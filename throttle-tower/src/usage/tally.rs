@@ -14,12 +14,12 @@ use super::standings::ChargeChange;
 )]
 pub(crate) enum Step {
     /// Charges the call as far as something is left, and brings the receipt back to the tally.
-    Ask { place: usize, call: Call },
+    Ask { index: usize, call: Call },
     /// Settles a receipt.
     Settle(Receipt),
     /// Counts a strike of the key.
     Strike {
-        place: usize,
+        index: usize,
         key: Key,
         decided_by: DecidedBy,
     },
@@ -29,7 +29,8 @@ pub(crate) enum Step {
 /// once, and only for its own charge.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    place: usize,
+    /// The policy's, in its set.
+    pub(super) index: usize,
     /// `None` if the policy charged nothing and never will: it did not apply, or another member was
     /// charged.
     call: Option<Call>,
@@ -38,9 +39,9 @@ pub(crate) struct Tally {
     /// What admission took, then each running charge.
     pieces: Vec<Receipt>,
     /// Units in the pieces.
-    held: u64,
+    pub(super) held: u64,
     /// The running total, once the handler has added to it.
-    used: Option<u64>,
+    pub(super) used: Option<u64>,
     /// The cost of the running charge that is under way.
     charging: Option<u64>,
     /// The running total at which the next running charge is worth a try, after one got less than
@@ -53,11 +54,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn new(place: usize, call: Option<Call>, admission: Option<Receipt>) -> Self {
-        let estimate = admission.as_ref().map_or(0, |receipt| receipt.taken(place));
+    pub(crate) fn new(index: usize, call: Option<Call>, admission: Option<Receipt>) -> Self {
+        let estimate = admission.as_ref().map_or(0, |receipt| receipt.taken(index));
         let pieces = admission.into_iter().collect();
         Self {
-            place,
+            index,
             call,
             estimate,
             pieces,
@@ -75,25 +76,12 @@ impl Tally {
         Self { decided_by, ..self }
     }
 
-    pub(crate) const fn place(&self) -> usize {
-        self.place
-    }
-
-    /// Units held now.
-    pub(crate) const fn held(&self) -> u64 {
-        self.held
-    }
-
-    pub(crate) const fn used(&self) -> Option<u64> {
-        self.used
-    }
-
     /// How the charge has changed since admission; `None` if it has not.
     pub(super) fn change(&self) -> Option<ChargeChange> {
         let charged = self.end.unwrap_or(self.held.max(self.used.unwrap_or(0)));
         let call = self.call.as_ref().filter(|_| charged != self.estimate)?;
         Some(ChargeChange {
-            place: self.place,
+            index: self.index,
             peek: call.clone().costing(0),
             is_at_store: self.decided_by == DecidedBy::Store,
             debit: charged.saturating_sub(self.estimate),
@@ -130,7 +118,7 @@ impl Tally {
         let cost = (used - self.held).max(self.estimate);
         self.charging = Some(cost);
         steps.push(Step::Ask {
-            place: self.place,
+            index: self.index,
             call: call.clone().costing(cost),
         });
     }
@@ -140,7 +128,7 @@ impl Tally {
         let asked = self.charging.take().unwrap_or(0);
         let got = receipt
             .as_ref()
-            .map_or(0, |receipt| receipt.taken(self.place));
+            .map_or(0, |receipt| receipt.taken(self.index));
         self.pieces.extend(receipt);
         self.held += got;
         if got < asked {
@@ -158,7 +146,7 @@ impl Tally {
             return;
         };
         steps.push(Step::Strike {
-            place: self.place,
+            index: self.index,
             key: key.clone(),
             decided_by: self.decided_by,
         });
@@ -185,12 +173,12 @@ impl Tally {
         if missing > 0 {
             // There is none if the policy charged nothing and never will.
             if let Some(latest) = pieces.next() {
-                let actual = latest.taken(self.place).saturating_add(missing);
+                let actual = latest.taken(self.index).saturating_add(missing);
                 steps.push(Step::Settle(latest.actual(actual)));
             }
         }
         for piece in pieces {
-            let taken = piece.taken(self.place);
+            let taken = piece.taken(self.index);
             let back = surplus.min(taken);
             if back == 0 {
                 break;
@@ -320,7 +308,7 @@ mod tests {
         assert_eq!(asked(|steps| tally.add(17, steps)), [10]);
         assert_eq!(asked(|steps| tally.arrived(charged(7), steps)), NONE);
         assert_eq!(
-            (tally.place(), tally.held(), tally.used(), tally.is_open()),
+            (tally.index, tally.held, tally.used, tally.is_open()),
             (0, 17, Some(17), true)
         );
         tally
@@ -400,6 +388,6 @@ mod tests {
         );
         assert_eq!(asked(|steps| tally.arrived(None, steps)), NONE);
         assert_eq!(asked(|steps| tally.add(u64::MAX, steps)), NONE);
-        assert_eq!(tally.used(), Some(u64::MAX));
+        assert_eq!(tally.used, Some(u64::MAX));
     }
 }

@@ -19,8 +19,8 @@ use proptest::prelude::*;
 use throttle_core::{ManualClock, MemoryBackend, Timestamp};
 use throttle_tower::limit::{IntoLimitTree, Select};
 use throttle_tower::{
-    Audit, Constant, FixedWindow, Gcra, Header, InFlight, Limit, LimitReport, LimitTree, OnMissing, Rate,
-    SlidingLog, ThrottleLayer, Usage, all, any, limit,
+    Audit, Constant, FixedWindow, Gcra, Header, InFlight, Limit, LimitReport, LimitTree, OnMissing,
+    Rate, SlidingLog, ThrottleLayer, Usage, all, any, limit,
 };
 use tower::{Layer, ServiceExt, service_fn};
 

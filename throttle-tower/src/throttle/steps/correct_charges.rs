@@ -15,7 +15,7 @@ use crate::event::{Activity, Observers};
 use crate::limit::ChargeRules;
 use crate::throttle::local_shares::Shares;
 use crate::throttle::shared::Shared;
-use crate::usage::{Account, ChargeChange, Ledger, Settling, Step, Tally};
+use crate::usage::{Account, ChargeChange, Ledger, Step, Tally};
 
 /// Opens the account of an admitted request whose charge may change.
 pub(super) fn open_account<B: Backend>(
@@ -106,16 +106,14 @@ pub(super) fn settle_receipt<B: Backend>(
 ) {
     let corrected = Corrected::by(shared, &receipt);
     let share = shared.share.as_ref().map(Shares::for_receipts);
-    let settling = Settling {
-        backend: &shared.backend,
-        prepared: &shared.prepared,
+    shared.options.background.settle(
+        &shared.backend,
+        &shared.prepared,
         share,
         receipt,
-    };
-    shared
-        .options
-        .background
-        .settle(settling, runtime, || corrected.tell());
+        runtime,
+        || corrected.tell(),
+    );
 }
 
 /// What a settlement changes, for the observers to be told once it is done.
@@ -262,14 +260,14 @@ impl<B: Backend> Ledger for Shared<B> {
         &self.announced.policies
     }
 
-    fn charge_rules(&self, place: usize) -> &ChargeRules {
-        &self.applied[place].charge_rules
+    fn charge_rules(&self, index: usize) -> &ChargeRules {
+        &self.applied[index].charge_rules
     }
 
     fn peek(&self, changes: &[ChargeChange]) -> Option<Decision> {
         let mut calls: Calls = smallvec![Call::SKIP; self.applied.len()];
         for change in changes.iter().filter(|change| change.is_at_store) {
-            calls[change.place] = change.peek.clone();
+            calls[change.index] = change.peek.clone();
         }
         decision_at_once(self, &calls)
     }
@@ -279,20 +277,20 @@ impl<B: Backend> Ledger for Shared<B> {
         match step {
             Step::Settle(receipt) => settle_receipt(&self, receipt, runtime),
             Step::Strike {
-                place,
+                index,
                 key,
                 decided_by,
-            } => strike::strike(&self, place, key, decided_by, runtime),
-            Step::Ask { place, call } => {
+            } => strike::strike(&self, index, key, decided_by, runtime),
+            Step::Ask { index, call } => {
                 let mut bring = Bring {
                     account: Arc::clone(account),
-                    place,
+                    place: index,
                     receipt: None,
                 };
                 let charging = Arc::clone(&self);
                 let step = async move {
                     let (receipt, result) =
-                        take_what_is_left(&charging, place, &call, DecidedBy::Store).await;
+                        take_what_is_left(&charging, index, &call, DecidedBy::Store).await;
                     bring.receipt = receipt;
                     drop(bring);
                     result

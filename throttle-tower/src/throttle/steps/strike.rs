@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::event::Activity;
 use crate::throttle::shared::Shared;
-use crate::usage::Sent;
+use crate::usage::StepFuture;
 
 /// The strike of a key that a limit with a ban has refused.
 pub(super) fn of_refused<B: Backend>(
@@ -17,7 +17,7 @@ pub(super) fn of_refused<B: Backend>(
     place: usize,
     call: &Call,
     status: &Status,
-) -> Option<Sent> {
+) -> Option<StepFuture> {
     let (key, ban) = (call.key()?, shared.applied[place].charge_rules.ban?);
     // A store counts nothing for an excepted or banned key, and need not be called.
     // It shortens a ban that is too long, because the clock was set back or the longest ban was
@@ -58,7 +58,7 @@ fn count<B: Backend>(
     key: Key,
     ban: Ban,
     decided_by: DecidedBy,
-) -> Sent {
+) -> StepFuture {
     let striking = Arc::clone(shared);
     Box::pin(async move {
         let begun = match (decided_by, &striking.share) {
