@@ -122,9 +122,6 @@ const PLACES: &[&str] = &[
     "throttle-redis shortcut",
     "throttle-tower limit",
     "throttle-tower throttle",
-    "throttle-tower/rules matching",
-    "throttle-tower/rules root",
-    "throttle-tower throttle",
 ];
 
 /// Public types whose names stay.

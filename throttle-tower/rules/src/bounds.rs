@@ -22,17 +22,17 @@ pub(super) fn check(text: &str) -> Result<(), Excess> {
     if text.len() > MAX_BYTES {
         return Err((None, too_long()));
     }
-    if let Some(place) = too_deep(text) {
+    if let Some(position) = too_deep(text) {
         let rule = format!(
             "the nesting is deeper than {MAX_DEPTH} tables and lists; no setting needs that"
         );
-        return Err((Some(place..place + 1), rule));
+        return Err((Some(position..position + 1), rule));
     }
-    if let Some((place, byte)) = control_character(text.as_bytes()) {
+    if let Some((position, byte)) = control_character(text.as_bytes()) {
         let rule = format!(
             "the file has the control character U+{byte:04X}, which TOML does not permit; remove it"
         );
-        return Err((Some(place..place + 1), rule));
+        return Err((Some(position..position + 1), rule));
     }
     Ok(())
 }
@@ -40,22 +40,22 @@ pub(super) fn check(text: &str) -> Result<(), Excess> {
 /// The first control character other than a tab or the end of a line. To a parser each is an error
 /// of its own.
 fn control_character(text: &[u8]) -> Option<(usize, u8)> {
-    let is_forbidden = |place: usize, byte: u8| match byte {
+    let is_forbidden = |position: usize, byte: u8| match byte {
         b'\t' | b'\n' => false,
-        b'\r' => text.get(place + 1) != Some(&b'\n'),
+        b'\r' => text.get(position + 1) != Some(&b'\n'),
         _ => byte.is_ascii_control(),
     };
     text.iter()
         .copied()
         .enumerate()
-        .find(|(place, byte)| is_forbidden(*place, *byte))
+        .find(|(position, byte)| is_forbidden(*position, *byte))
 }
 
 pub(super) fn too_long() -> String {
     format!("the file is too long: it can have at most {MAX_BYTES} bytes (1 MiB)")
 }
 
-/// The place at which the nesting becomes too deep. Brackets nest, and so do the dots of a key:
+/// The position at which the nesting becomes too deep. Brackets nest, and so do the dots of a key:
 /// `a.b` is a table in a table.
 fn too_deep(text: &str) -> Option<usize> {
     let mut nesting = Nesting {
@@ -118,23 +118,23 @@ impl Nesting {
 mod tests {
     use super::*;
 
-    fn place(text: &str) -> Option<usize> {
+    fn position(text: &str) -> Option<usize> {
         too_deep(text)
     }
 
     #[test]
     fn brackets_and_dots_nest() {
         let lists = |depth: usize| format!("a = {}{}", "[".repeat(depth), "]".repeat(depth));
-        assert_eq!(place(&lists(MAX_DEPTH)), None);
-        assert_eq!(place(&lists(MAX_DEPTH + 1)), Some(4 + MAX_DEPTH));
+        assert_eq!(position(&lists(MAX_DEPTH)), None);
+        assert_eq!(position(&lists(MAX_DEPTH + 1)), Some(4 + MAX_DEPTH));
         let keys = |depth: usize| format!("a{} = 1", ".a".repeat(depth));
-        assert_eq!(place(&keys(MAX_DEPTH)), None);
-        assert_eq!(place(&keys(MAX_DEPTH + 1)), Some(1 + 2 * MAX_DEPTH));
+        assert_eq!(position(&keys(MAX_DEPTH)), None);
+        assert_eq!(position(&keys(MAX_DEPTH + 1)), Some(1 + 2 * MAX_DEPTH));
         let tables = |depth: usize| format!("{}a = 1{}", "a = {".repeat(depth), "}".repeat(depth));
         assert_eq!(
             (
-                place(&tables(MAX_DEPTH)),
-                place(&tables(MAX_DEPTH + 1)).is_some()
+                position(&tables(MAX_DEPTH)),
+                position(&tables(MAX_DEPTH + 1)).is_some()
             ),
             (None, true)
         );
@@ -145,7 +145,7 @@ mod tests {
         for (quote, own) in [('\'', 1), ('\'', 2), ('"', 1), ('"', 2)] {
             let [start, end] = [3, 3 + own].map(|count| quote.to_string().repeat(count));
             let text = format!("a = [{start}x{end}, {}", "[".repeat(MAX_DEPTH));
-            assert_eq!(place(&text), Some(text.len() - 1), "{text}");
+            assert_eq!(position(&text), Some(text.len() - 1), "{text}");
         }
     }
 
@@ -154,10 +154,10 @@ mod tests {
         let half = MAX_DEPTH / 2;
         let text =
             |keys: usize| format!("[a{}]\n\nb{} = 1", ".a".repeat(half - 1), ".b".repeat(keys));
-        assert_eq!(place(&text(half)), None);
-        assert!(place(&text(half + 1)).is_some());
+        assert_eq!(position(&text(half)), None);
+        assert!(position(&text(half + 1)).is_some());
         let twice = text(half).replace("b.b", "[c]\nb.b");
-        assert_eq!(place(&twice), None, "the second header ends the first");
+        assert_eq!(position(&twice), None, "the second header ends the first");
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
             format!("a = [{}]", "[1.5], ".repeat(100)),
             "[a.b.c]\nd.e = { f = [1] }\n".repeat(100),
         ] {
-            assert_eq!(place(&text), None, "{text}");
+            assert_eq!(position(&text), None, "{text}");
         }
     }
 
@@ -192,14 +192,14 @@ mod tests {
             "a = ",
         ] {
             let text = format!("{start}{many}");
-            assert_eq!(place(&text), Some(text.len() - 1), "{text}");
+            assert_eq!(position(&text), Some(text.len() - 1), "{text}");
         }
         for text in [
             format!("a = \"\"\"{many}"),
             format!("a = \"{many}"),
             format!("# {many}"),
         ] {
-            assert_eq!(place(&text), None, "{text}");
+            assert_eq!(position(&text), None, "{text}");
         }
     }
 
@@ -207,10 +207,10 @@ mod tests {
     fn header_may_be_indented() {
         let text =
             |header: &str| format!("[a{}]\n{header}\nb{} = 1", ".a".repeat(30), ".b".repeat(2));
-        assert!(place(&text("")).is_some());
+        assert!(position(&text("")).is_some());
         for header in ["[c]", "  [c]", "\t[c]", " [[c]]"] {
             assert_eq!(
-                place(&text(header)),
+                position(&text(header)),
                 None,
                 "{header:?} ends the header before it"
             );
@@ -227,7 +227,7 @@ mod tests {
             check(&nested),
             Err((Some(4 + MAX_DEPTH..5 + MAX_DEPTH), rule.to_owned()))
         );
-        for (text, place, code) in [
+        for (text, position, code) in [
             ("a\u{b}\u{c}", 1, "000B"),
             ("\r", 0, "000D"),
             ("\r\n\r\r\n", 2, "000D"),
@@ -235,7 +235,11 @@ mod tests {
             let rule = format!(
                 "the file has the control character U+{code}, which TOML does not permit; remove it"
             );
-            assert_eq!(check(text), Err((Some(place..place + 1), rule)), "{text:?}");
+            assert_eq!(
+                check(text),
+                Err((Some(position..position + 1), rule)),
+                "{text:?}"
+            );
         }
         assert_eq!(check("\t a\r\n\n\u{80}"), Ok(()));
     }

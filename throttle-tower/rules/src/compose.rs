@@ -81,7 +81,7 @@ pub(super) fn compose(
     };
     let matchers: Vec<_> = order
         .iter()
-        .map(|place| Arc::clone(&limits[*place].matcher))
+        .map(|index| Arc::clone(&limits[*index].matcher))
         .collect();
     Some(match matchers.iter().all(|matcher| matcher.is_empty()) {
         true => tree,
@@ -95,8 +95,8 @@ fn in_order(
     mut trees: Vec<Option<LimitTree>>,
 ) -> Option<(LimitTree, Vec<usize>)> {
     let mut order: Vec<usize> = (0..limits.len()).collect();
-    order.sort_by_key(|place| limits[*place].span.start);
-    let members = order.iter().map(|place| trees[*place].take());
+    order.sort_by_key(|index| limits[*index].span.start);
+    let members = order.iter().map(|index| trees[*index].take());
     let mut members: Vec<LimitTree> = members.collect::<Option<_>>()?;
     let tree = match members.len() {
         0 => ().into_limit_tree(),
@@ -114,17 +114,17 @@ fn named(
     problems: &Problems,
 ) -> Option<(LimitTree, Vec<usize>)> {
     let mut names = Names {
-        places: BTreeMap::new(),
+        indices: BTreeMap::new(),
         trees,
         order: Vec::new(),
         unknown: 0,
     };
-    for (place, limit) in limits.iter().enumerate() {
-        names.places.entry(&limit.name).or_insert(place);
+    for (index, limit) in limits.iter().enumerate() {
+        names.indices.entry(&limit.name).or_insert(index);
     }
     let tree = names.read(field).filter(|_| field.fits)?;
-    for (place, Entry { owner, span, .. }) in limits.iter().enumerate() {
-        if !names.order.contains(&place) {
+    for (index, Entry { owner, span, .. }) in limits.iter().enumerate() {
+        if !names.order.contains(&index) {
             let message = format!(
                 "{owner}: compose does not name it, so it would limit nothing; add it or remove it"
             );
@@ -136,7 +136,7 @@ fn named(
 
 struct Names<'e> {
     /// In an order, so that of names that are as near the same one is suggested each time.
-    places: BTreeMap<&'e str, usize>,
+    indices: BTreeMap<&'e str, usize>,
     /// `None` after a problem.
     trees: Vec<Option<LimitTree>>,
     /// The limits that are named, in the order of the composition.
@@ -182,7 +182,7 @@ impl Names<'_> {
     }
 
     fn limit(&mut self, field: &FileValue<'_>, name: &str) -> Option<LimitTree> {
-        let Some(place) = self.places.get(name).copied() else {
+        let Some(index) = self.indices.get(name).copied() else {
             self.unknown += 1;
             // Names are read in the file's order, and no more problems are shown: a suggestion
             // takes time.
@@ -190,7 +190,7 @@ impl Names<'_> {
                 field.problem("no limit has this name");
                 return None;
             }
-            let known = || self.places.keys().copied();
+            let known = || self.indices.keys().copied();
             let near = did_you_mean(name, known());
             let near = if near.is_empty() {
                 format!("; there are {}", listed(known()))
@@ -200,15 +200,15 @@ impl Names<'_> {
             field.problem(format_args!("no limit has this name{near}"));
             return None;
         };
-        if self.order.contains(&place) {
+        if self.order.contains(&index) {
             field.problem(
                 "the limit is named twice; a request asks it once, so name it in one place",
             );
             return None;
         }
-        self.order.push(place);
+        self.order.push(index);
         Some(
-            self.trees[place]
+            self.trees[index]
                 .take()
                 .unwrap_or_else(|| ().into_limit_tree()),
         )

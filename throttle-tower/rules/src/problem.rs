@@ -52,12 +52,12 @@ pub struct RulesError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     file: Arc<str>,
-    place: Option<Place>,
+    position: Option<Position>,
     message: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Position {
     line: usize,
     column: usize,
     /// The line with a caret below it.
@@ -72,7 +72,7 @@ impl RulesError {
         Self {
             problems: vec![Problem {
                 file: Arc::clone(file),
-                place: None,
+                position: None,
                 message,
             }],
             more: 0,
@@ -107,14 +107,14 @@ impl Problem {
     /// The line, from 1; `None` for a problem of the whole file or of the registry.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
-        self.place.as_ref().map(|place| place.line)
+        self.position.as_ref().map(|position| position.line)
     }
 
     /// The column, from 1, in characters; `None` for a problem of the whole file or of the
     /// registry.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
-        self.place.as_ref().map(|place| place.column)
+        self.position.as_ref().map(|position| position.column)
     }
 
     /// The field, its value, the bound, and what to write instead.
@@ -128,11 +128,11 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             file,
-            place,
+            position,
             message,
         } = self;
-        match place {
-            Some(Place {
+        match position {
+            Some(Position {
                 line,
                 column,
                 excerpt,
@@ -208,7 +208,7 @@ impl Problems {
         found.truncate(RulesError::MAX_PROBLEMS);
         let problem = |(span, message): (Option<Range<usize>>, String)| Problem {
             file: Arc::clone(file),
-            place: span.map(|span| Place::of(text, span)),
+            position: span.map(|span| Position::of(text, span)),
             message: plain(message),
         };
         RulesError {
@@ -222,12 +222,12 @@ impl Problems {
 /// Most characters of a line that are shown.
 const SHOWN: usize = 100;
 
-impl Place {
+impl Position {
     fn of(text: &str, span: Range<usize>) -> Self {
-        let at = |place: usize| {
-            (0..=place.min(text.len()))
+        let at = |position: usize| {
+            (0..=position.min(text.len()))
                 .rev()
-                .find(|place| text.is_char_boundary(*place))
+                .find(|position| text.is_char_boundary(*position))
         };
         let (start, end) = (at(span.start).unwrap_or(0), at(span.end).unwrap_or(0));
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
@@ -356,7 +356,7 @@ mod tests {
         let error = error("a\nb", [2..3, 0..1, 2..3, 0..1]);
         assert_eq!((error.problems().len(), error.more()), (2, 0));
         assert_eq!(
-            [0, 1].map(|place| error.problems()[place].line()),
+            [0, 1].map(|position| error.problems()[position].line()),
             [Some(1), Some(2)]
         );
         assert!(!error.to_string().contains("more"));
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn errors_are_equal_that_say_the_same() {
-        let spans = |count: usize| (0..count).map(|place| place..place + 1);
+        let spans = |count: usize| (0..count).map(|position| position..position + 1);
         let (text, one) = ("a".repeat(40), |message: &str| {
             RulesError::one(&"f".into(), message.to_owned())
         });
@@ -406,8 +406,8 @@ mod tests {
 
     #[test]
     fn line_of_a_hundred_characters_is_shown_whole() {
-        let line = |length: usize, place: usize| {
-            let shown = error(&"a".repeat(length), once(place..length)).to_string();
+        let line = |length: usize, position: usize| {
+            let shown = error(&"a".repeat(length), once(position..length)).to_string();
             shown.lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
         };
         let all = "a".repeat(100);

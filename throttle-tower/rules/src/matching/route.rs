@@ -11,8 +11,8 @@ pub(super) fn check(template: &str) -> Result<(), String> {
         return Err("it must start with /, as in \"/users/{id}\"".to_owned());
     };
     let segments: Vec<&str> = segments.split('/').collect();
-    for (place, segment) in segments.iter().enumerate() {
-        check_segment(segment, place + 1 == segments.len())?;
+    for (index, segment) in segments.iter().enumerate() {
+        check_segment(segment, index + 1 == segments.len())?;
     }
     Ok(())
 }

@@ -204,7 +204,7 @@ fn decoded(text: &str) -> Cow<'_, str> {
     }
     let (bytes, mut decoded, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
     while let Some(&byte) = bytes.get(at) {
-        let digit = |place: usize| bytes.get(place).and_then(|b| char::from(*b).to_digit(16));
+        let digit = |index: usize| bytes.get(index).and_then(|b| char::from(*b).to_digit(16));
         match (byte, digit(at + 1), digit(at + 2)) {
             (b'%', Some(high), Some(low)) => {
                 decoded.push((high * 16 + low) as u8);
