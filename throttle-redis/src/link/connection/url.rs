@@ -44,7 +44,7 @@ pub(super) fn read_all<'a>(
         .collect()
 }
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
+#[cfg(any(feature = "cluster", all(feature = "sentinel", feature = "tls")))]
 pub(super) fn is_over_tls(server: &ConnectionInfo) -> bool {
     matches!(server.addr(), ConnectionAddr::TcpTls { .. })
 }
