@@ -23,14 +23,7 @@ const MOST_HINTS: usize = 25;
 
 /// Type names that a crate defines more than once.
 const REPEATED: &[&str] = &[
-    "throttle-core Entry",
-    "throttle-core Kind",
-    "throttle-core Repr",
     "throttle-core Tokens",
-    "throttle-redis Label",
-    "throttle-redis Observed",
-    "throttle-redis ObservedCall",
-    "throttle-redis WaitingDecision",
     "throttle-tower Counts",
     "throttle-tower Decided",
     "throttle-tower Entry",
@@ -61,15 +54,12 @@ const NO_NOUNS: &[&str] = &[
     "throttle-redis Enqueued",
     "throttle-redis Entered",
     "throttle-redis Held",
-    "throttle-redis Kept",
     "throttle-redis Logged",
     "throttle-redis Multiplexed",
-    "throttle-redis Observed",
     "throttle-redis Pending",
     "throttle-redis Prepared",
     "throttle-redis Reconnecting",
     "throttle-redis Refused",
-    "throttle-redis Reporting",
     "throttle-redis Reserved",
     "throttle-redis Shared",
     "throttle-redis Spawned",
@@ -113,11 +103,7 @@ const NO_NOUNS: &[&str] = &[
 
 /// Folders of a crate whose code says `place`.
 const PLACES: &[&str] = &[
-    "throttle-core memory",
-    "throttle-core root",
-    "throttle-core set",
     "throttle-redis decide",
-    "throttle-redis root",
     "throttle-redis script",
     "throttle-redis shortcut",
     "throttle-tower limit",
