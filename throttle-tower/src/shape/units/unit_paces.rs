@@ -83,9 +83,12 @@ impl UnitPaces {
     /// How much later the last unit of a call is due than the call leaves, in terms of the longest
     /// wait.
     pub(in super::super) fn tail(&self, demand: &Demand) -> Duration {
-        let (_, units) = self.slowest_unit(demand);
         let requests = time_for(self.requests, demand.cost.saturating_sub(1));
-        requests.max(units.saturating_sub(time_for(self.requests, 1)))
+        match self.slowest_unit(demand) {
+            // Most shapers have no other unit, and a time takes a division of 128 bits.
+            (None, _) => requests,
+            (_, units) => requests.max(units.saturating_sub(time_for(self.requests, 1))),
+        }
     }
 
     /// The other unit of a call that takes the longest, the first of equals, with its time.
