@@ -70,33 +70,32 @@ impl UnitPaces {
 
     /// How long the turn of a call takes: until each of its paces allows the next one.
     pub(in super::super) fn length(&self, demand: &Demand) -> Duration {
-        let (_, units) = self.slowest_unit(demand);
-        time_for(self.requests, demand.cost).max(units)
+        let requests = time_for(self.requests, demand.cost);
+        let slowest = self.slowest_unit(demand);
+        slowest.map_or(requests, |(_, units)| requests.max(units))
     }
 
     /// The unit whose time is the longest, unless that is requests.
     pub(in super::super) fn slowest(&self, demand: &Demand) -> Option<&'static str> {
-        let (unit, length) = self.slowest_unit(demand);
-        unit.filter(|_| length > time_for(self.requests, demand.cost))
+        let (unit, length) = self.slowest_unit(demand)?;
+        (length > time_for(self.requests, demand.cost)).then_some(unit)
     }
 
     /// How much later the last unit of a call is due than the call leaves, in terms of the longest
     /// wait.
     pub(in super::super) fn tail(&self, demand: &Demand) -> Duration {
         let requests = time_for(self.requests, demand.cost.saturating_sub(1));
-        match self.slowest_unit(demand) {
-            // Most shapers have no other unit, and a time takes a division of 128 bits.
-            (None, _) => requests,
-            (_, units) => requests.max(units.saturating_sub(time_for(self.requests, 1))),
-        }
+        let slowest = self.slowest_unit(demand);
+        slowest.map_or(requests, |(_, units)| {
+            requests.max(units.saturating_sub(time_for(self.requests, 1)))
+        })
     }
 
     /// The other unit of a call that takes the longest, the first of equals, with its time.
-    fn slowest_unit(&self, demand: &Demand) -> (Option<&'static str>, Duration) {
-        let units = self.units.iter().zip(demand.units.iter().flatten());
-        let times = units.map(|((name, rate), count)| (Some(*name), time_for(*rate, *count)));
-        let slowest = times.min_by_key(|(_, time)| Reverse(*time));
-        slowest.unwrap_or_default()
+    fn slowest_unit(&self, demand: &Demand) -> Option<(&'static str, Duration)> {
+        let units = self.units.iter().zip(demand.units.as_ref()?);
+        let times = units.map(|((name, rate), count)| (*name, time_for(*rate, *count)));
+        times.min_by_key(|(_, time)| Reverse(*time))
     }
 
     /// How long so many of a unit take.
