@@ -100,7 +100,7 @@ pub(crate) struct Portions {
 
 /// Tokens left in the interval that starts at `anchor`. A full bucket's anchor means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tokens {
+pub(crate) struct Balance {
     pub(crate) anchor: i64,
     pub(crate) tokens: u64,
 }
@@ -139,7 +139,7 @@ impl Portions {
     /// The bucket as it is at `now`, with the interval that runs then. Time never falls behind the
     /// anchor.
     #[inline]
-    fn view(&self, state: Tokens, now: Timestamp) -> Tokens {
+    fn view(&self, state: Balance, now: Timestamp) -> Balance {
         let now = now.as_micros().max(state.anchor);
         let elapsed = ((now - state.anchor) / self.interval).unsigned_abs();
         let tokens = if elapsed >= self.refills_to(state.tokens, self.capacity) {
@@ -154,34 +154,34 @@ impl Portions {
         } else {
             now
         };
-        Tokens { anchor, tokens }
+        Balance { anchor, tokens }
     }
 
     fn refills_to(&self, tokens: u64, target: u64) -> u64 {
         target.saturating_sub(tokens).div_ceil(self.refill)
     }
 
-    fn until(&self, view: Tokens, now: Timestamp, target: u64) -> u64 {
+    fn until(&self, view: Balance, now: Timestamp, target: u64) -> u64 {
         let refills = self.refills_to(view.tokens, target).cast_signed();
         micros_between(now, view.anchor + refills * self.interval)
     }
 }
 
 impl Transition for Portions {
-    type State = Tokens;
+    type State = Balance;
 
     fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    fn fresh(&self) -> Tokens {
-        Tokens {
+    fn fresh(&self) -> Balance {
+        Balance {
             anchor: Timestamp::MIN.as_micros(),
             tokens: self.capacity,
         }
     }
 
-    fn wait(&self, state: &Tokens, now: Timestamp, cost: u64) -> u64 {
+    fn wait(&self, state: &Balance, now: Timestamp, cost: u64) -> u64 {
         let view = self.view(*state, now);
         if view.tokens >= cost {
             0
@@ -190,9 +190,9 @@ impl Transition for Portions {
         }
     }
 
-    fn take(&self, state: &mut Tokens, now: Timestamp, cost: u64) -> Mark {
+    fn take(&self, state: &mut Balance, now: Timestamp, cost: u64) -> Mark {
         let view = self.view(*state, now);
-        *state = Tokens {
+        *state = Balance {
             anchor: view.anchor,
             tokens: view.tokens - cost,
         };
@@ -202,7 +202,7 @@ impl Transition for Portions {
         }
     }
 
-    fn standing(&self, state: &Tokens, now: Timestamp) -> Standing {
+    fn standing(&self, state: &Balance, now: Timestamp) -> Standing {
         let view = self.view(*state, now);
         if view.tokens == self.capacity {
             return Standing {
@@ -218,18 +218,18 @@ impl Transition for Portions {
         }
     }
 
-    fn give_back(&self, state: &mut Tokens, now: Timestamp, mark: Mark, _: u64, units: u64) {
+    fn give_back(&self, state: &mut Balance, now: Timestamp, mark: Mark, _: u64, units: u64) {
         let view = self.view(*state, now);
         if self.quota && view.anchor != mark.at {
             return;
         }
-        *state = Tokens {
+        *state = Balance {
             anchor: view.anchor,
             tokens: self.capacity.min(view.tokens + units),
         };
     }
 
-    fn debit(&self, state: &mut Tokens, now: Timestamp, mark: Mark, units: u64) {
+    fn debit(&self, state: &mut Balance, now: Timestamp, mark: Mark, units: u64) {
         let view = self.view(*state, now);
         let left = if self.quota && view.anchor != mark.at {
             0
@@ -239,7 +239,7 @@ impl Transition for Portions {
         self.take(state, now, units.min(left));
     }
 
-    fn latest(&self, state: &Tokens, now: Timestamp) -> Mark {
+    fn latest(&self, state: &Balance, now: Timestamp) -> Mark {
         Mark {
             at: self.view(*state, now).anchor,
             frac: 0,
@@ -250,7 +250,7 @@ impl Transition for Portions {
         self.quota && mark.at + self.interval <= now.as_micros()
     }
 
-    fn fresh_at(&self, state: &Tokens) -> Timestamp {
+    fn fresh_at(&self, state: &Balance) -> Timestamp {
         let refills = self.refills_to(state.tokens, self.capacity).cast_signed();
         Timestamp::from_micros(state.anchor + refills * self.interval)
     }
@@ -298,15 +298,15 @@ impl Wire for Portions {
         ])
     }
 
-    fn numbers(state: &Tokens) -> Numbers {
+    fn numbers(state: &Balance) -> Numbers {
         Numbers::from_slice(&[state.anchor, state.tokens.cast_signed()])
     }
 
-    fn state(&self, numbers: &[i64]) -> Option<Tokens> {
+    fn state(&self, numbers: &[i64]) -> Option<Balance> {
         let &[anchor, tokens] = numbers else {
             return None;
         };
-        Some(Tokens {
+        Some(Balance {
             anchor,
             tokens: amount(tokens, self.capacity)?,
         })

@@ -3,7 +3,7 @@
 use super::exception::Exception;
 use super::fixed_window::Count;
 use super::gcra::Tat;
-use super::interval_bucket::Tokens;
+use super::interval_bucket::Balance;
 use super::leaky_bucket::Departures;
 use super::level::Level;
 use super::sliding_log::Log;
@@ -122,7 +122,7 @@ macro_rules! stored_as_words {
 stored_as_words! {
     Count { start, used }
     Tat { whole, frac }
-    Tokens { anchor, tokens }
+    Balance { anchor, tokens }
     Level { last, grains }
 }
 
