@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 use throttle_core::backend::Call;
 use throttle_core::{
-    Backend, Gcra, Key, KeyPart, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
+    Backend, Gcra, Key, KeyPart, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate,
 };
 
 use crate::support::strategies::run;
@@ -162,4 +162,27 @@ fn law_11_networks_are_the_first_bits_of_addresses_and_how_many() {
         Key::from(IpAddr::from(v6[0].to_be_bytes()))
     );
     assert_eq!(network(v4[0].into(), 32), Key::from(IpAddr::from(v4[0])));
+}
+
+/// A request hashes a key once for calls that follow each other; keys of 16 bytes and more are no
+/// numbers by which they could be compared.
+#[test]
+fn law_11_long_keys_of_one_request_never_share_a_bucket_in_memory() {
+    let backend = backend();
+    let members = ["p", "q", "r"].map(|name| policy(name, 3).into());
+    let all = PolicySet::new(PolicyTree::All(members.to_vec())).unwrap();
+    let set = backend.prepare(all).unwrap();
+    let call = |key: &str| Call::from(Key::from(key));
+    let [one, other] = ["the first of two long keys", "the second of two long keys"];
+    let remaining = |calls: &[Call]| {
+        let decision = backend.decide_now(&set, calls);
+        [0, 1, 2].map(|policy| decision.statuses()[policy].remaining())
+    };
+    let charged = [call(one), call(other), call(one)];
+    // New keys, and keys that are known.
+    assert_eq!(remaining(&charged), [2, 2, 2]);
+    assert_eq!(remaining(&charged), [1, 1, 1]);
+    let peeks = |key| [0, 1, 2].map(|_| call(key).costing(0));
+    assert_eq!(remaining(&peeks(one)), [1, 3, 1]);
+    assert_eq!(remaining(&peeks(other)), [3, 1, 3]);
 }
