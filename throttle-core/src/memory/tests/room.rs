@@ -213,3 +213,18 @@ fn law_07_a_shard_remembers_when_its_last_forgotten_key_was_live() {
         assert_eq!((store.keys(), store.shards[0].absent.horizon()), (0, ends));
     }
 }
+
+/// A table that is full forgets its idle keys before it grows, far below the store's most keys.
+#[test]
+fn law_07_a_shard_that_grows_remembers_when_its_last_forgotten_key_was_live() {
+    const KEYS: u64 = 40;
+    let store = Store::new(128);
+    let noon = Timestamp::from_micros(1_790_078_400_000_000);
+    let hour = prepare(&store, "hour", FixedWindow::new(Rate::per_hour(9)));
+    (0..KEYS).for_each(|key| assert!(take(&store, &hour, key, noon).is_admitted()));
+    assert_eq!(store.shards[0].absent.horizon(), Timestamp::MIN);
+    let ends = noon.after_micros(3_600 * SECOND);
+    (KEYS..2 * KEYS).for_each(|key| assert!(take(&store, &hour, key, ends).is_admitted()));
+    assert_eq!(store.keys() as u64, KEYS, "the idle keys are forgotten");
+    assert_eq!(store.shards[0].absent.horizon(), ends);
+}
