@@ -23,7 +23,6 @@ const MOST_HINTS: usize = 25;
 
 /// Type names that a crate defines more than once.
 const REPEATED: &[&str] = &[
-    "throttle-core Tokens",
     "throttle-tower Counts",
     "throttle-tower Decided",
     "throttle-tower Entry",
