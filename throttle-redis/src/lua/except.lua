@@ -34,16 +34,14 @@ if ARGV[5] then
   if not over then return 'A' end
 end
 local value, p, fresh = cell.value, cell.writer or cell.by, now
-if value then
-  local mark, part = now, 0
-  if p.kind.latest then
-    mark = p.kind.latest(value, p.at, now, p[1], p[2], p[3], p[4])
-  elseif p.kind.size == 24 then
-    -- The next free slot, which a shaper's charge of nothing would have.
-    mark, part = unpack('<dd', value, p.at + 8)
-  end
+if value and p.kind.size == 24 then
+  -- The next free slot, also where the clock has stepped back before it.
+  local whole, frac = unpack('<dd', value, p.at + 8)
+  fresh = frac > 0 and whole + 1 or whole
+elseif value then
+  local mark = p.kind.latest and p.kind.latest(value, p.at, now, p[1], p[2], p[3], p[4]) or now
   -- Settling nothing shows until when the state counts.
-  local _, counts = p.kind.settle(value, p.at, now, mark, part, 0, 0, p[1], p[2], p[3], p[4])
+  local _, counts = p.kind.settle(value, p.at, now, mark, 0, 0, 0, p[1], p[2], p[3], p[4])
   fresh = counts or now
 end
 if over ~= '' then

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use throttle_core::backend::{Ban, Exception, Receipt, Treatment};
-use throttle_core::{Algorithm, Key, Policy, PolicyTree, Timestamp};
+use throttle_core::{Algorithm, Key, LeakyBucket, Policy, PolicyTree, Rate, Timestamp};
 
 use super::machine::{Machine, call};
 use super::random::{Step, any_algorithm, starts, steps};
@@ -110,5 +110,24 @@ proptest! {
         steps in steps(40),
     ) {
         play(&algorithms, is_any, expires, start, &steps);
+    }
+}
+
+/// A refunded charge has freed its slot, but the schedule begins no earlier than the charge.
+#[test]
+fn law_09_slot_before_which_the_clock_stepped_back_outlives_an_exception() {
+    let start = 1_790_000_000_000_000;
+    let bucket = LeakyBucket::new(Rate::per_second(10)).without_delay();
+    let key = Key::from("ada");
+    for treatment in [Treatment::Exempt, Treatment::Blocked] {
+        let mut machine = Machine::new(Policy::new("p", bucket).unwrap());
+        machine.go_to(start + 5_000_000);
+        let calls = vec![call(&key, Some(1))];
+        let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
+        let receipt = Receipt::of(&decision, &calls).expect("admitted");
+        machine.settle(&receipt.actual(0));
+        machine.go_to(start);
+        let until = Timestamp::from_micros(start + 1_000_000);
+        machine.except(0, &key, Some(Exception { treatment, until }));
     }
 }
