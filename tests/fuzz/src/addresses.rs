@@ -9,7 +9,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::{Corpus, fuzz_target};
 use throttle_core::canonical_ip;
-use throttle_tower::client_ip::{AddressOrigin, ClientIp, MAX_HOPS, ResolvedAddress, TrustedProxies};
+use throttle_tower::client_ip::{
+    AddressOrigin, ClientIp, MAX_HOPS, ResolvedAddress, TrustedProxies,
+};
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const SINGLE: &str = "x-real-ip";

@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use throttle_core::{ManualClock, MemoryBackend};
-use throttle_tower::Header;
 use throttle_rules::{Registry, Rules, RulesError};
+use throttle_tower::Header;
 
 /// A name of each kind, as in the good and the bad files of the tests.
 pub fn registry() -> Registry {

@@ -164,9 +164,11 @@ impl Run {
         let policy = of.choose_index(limits.policies().len())?;
         let key = Key::from(of.int_in_range(0..=KEYS - 1)?);
         let exception = exception(of, &limits.policies()[policy], self.clock.now())?;
-        let answer = self
-            .memory
-            .run(prepared, policy, KeyStep::Except(key.clone(), exception.clone()));
+        let answer = self.memory.run(
+            prepared,
+            policy,
+            KeyStep::Except(key.clone(), exception.clone()),
+        );
         if at_once(answer).is_ok() {
             let state = self.state(set, policy, &Call::from(key.clone()));
             self.states.insert((policy, key), state.excepted(exception));
@@ -215,7 +217,11 @@ impl Run {
             (13, World::Honest) => {
                 let policy = of.choose_index(limits.policies().len())?;
                 let key = Key::from(of.int_in_range(0..=KEYS - 1)?);
-                at_once(self.memory.run(&self.sets[set].1, policy, KeyStep::Reset(key.clone()))).expect(
+                at_once(
+                    self.memory
+                        .run(&self.sets[set].1, policy, KeyStep::Reset(key.clone())),
+                )
+                .expect(
                     "memory does \
                     not fail",
                 );

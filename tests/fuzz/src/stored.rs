@@ -152,9 +152,11 @@ impl Store {
         self.put(value);
         let policy = &set.policies()[0];
         if let Ok(exception) = exception(of, policy, now) {
-            let _ = self
-                .runtime
-                .block_on(self.backend.run(&prepared, 0, KeyStep::Except(key(), exception)));
+            let _ = self.runtime.block_on(self.backend.run(
+                &prepared,
+                0,
+                KeyStep::Except(key(), exception),
+            ));
         }
         let fresh = set.decide(&mut [by.fresh()], now, &[Call::from(key())]);
         self.put(value);
