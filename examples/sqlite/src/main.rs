@@ -30,7 +30,7 @@ async fn main() -> anyhow::Result<()> {
     let port: u16 = port
         .parse()
         .with_context(|| format!("PORT is {port:?}: set a port number from 0 to 65535"))?;
-    // It is never shown: whoever knows it and has the file can find out the addresses.
+    // Keep it secret: the secret and the file together reveal the addresses of clients.
     let secret = u128::from_str_radix(&setting("SECRET", ""), 16)
         .ok()
         .context("SECRET is not set to 32 hexadecimal digits: SECRET=$(openssl rand -hex 16)")?;

@@ -12,7 +12,7 @@ use crate::key::Key;
 ///
 /// The digest is SipHash-2-4 of 128 bits: the same in every process that has the secret, on every
 /// machine and in every version. Under another secret all keys count as unused. Keep the secret
-/// apart from the store, because a reader who has both can try addresses until the digest fits.
+/// apart from the store: with both, an attacker can try all addresses until a digest fits.
 ///
 /// ```
 /// use throttle_core::Key;

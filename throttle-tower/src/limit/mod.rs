@@ -13,6 +13,7 @@ mod single;
 
 mod applied;
 mod audit;
+mod audit_mode;
 mod ban;
 mod charge_options;
 mod charge_rules;
@@ -34,7 +35,7 @@ use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError};
 
 pub(crate) use applied::Applied;
-pub use audit::Audit;
+pub use audit_mode::Audit;
 pub(crate) use charge_rules::ChargeRules;
 pub(crate) use compile::{Compiled, PermitLimit, PermitSet, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};

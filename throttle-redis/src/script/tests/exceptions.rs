@@ -129,5 +129,7 @@ fn law_09_slot_before_which_the_clock_stepped_back_outlives_an_exception() {
         machine.go_to(start);
         let until = Timestamp::from_micros(start + 1_000_000);
         machine.except(0, &key, Some(Exception { treatment, until }));
+        machine.except(0, &key, None);
+        machine.strike(0, &key, &Ban::after(9));
     }
 }
