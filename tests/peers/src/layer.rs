@@ -94,6 +94,10 @@ fn contest(title: &str, status: StatusCode, apps: &[(&str, Router)]) {
             "allocations",
         ],
     );
+    let apps: Vec<_> = apps
+        .iter()
+        .map(|(name, app)| (*name, as_served(app.clone())))
+        .collect();
     let contenders: Vec<Contender<'_>> = apps
         .iter()
         .map(|(name, app)| {
@@ -130,7 +134,7 @@ fn contest(title: &str, status: StatusCode, apps: &[(&str, Router)]) {
 
 /// The rows whose instructions are counted, an identity layer first.
 pub fn counted() -> Vec<(&'static str, Router)> {
-    vec![
+    let apps = [
         (
             "identity layer",
             app().layer(tower::layer::util::Identity::new()),
@@ -164,7 +168,8 @@ pub fn counted() -> Vec<(&'static str, Router)> {
             "throttle, two of twenty policies apply, headers",
             app().layer(throttle(two_of(20))),
         ),
-    ]
+    ];
+    apps.map(|(name, app)| (name, as_served(app))).into()
 }
 
 /// The rows of a server under load, no layer first.
@@ -205,6 +210,11 @@ pub fn answer(mut app: Router, request: Request<Body>) -> Response {
         Poll::Ready(Ok(response)) => response,
         _ => unreachable!("nothing here has to be waited for"),
     }
+}
+
+/// The app as a server runs it: its layers are applied now, and not again for each request.
+fn as_served(app: Router) -> Router {
+    app.with_state(())
 }
 
 fn exhausted(app: Router) -> Router {
