@@ -33,9 +33,9 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// A warning for which many requests may give cause: it is logged at most once a minute, with how
 /// often there was cause since.
 #[derive(Default)]
-pub(crate) struct OncePerMinute(Mutex<Option<Logged>>);
+pub(crate) struct OncePerMinute(Mutex<Option<LastWarning>>);
 
-struct Logged {
+struct LastWarning {
     at: Instant,
     kept_back: u64,
 }
@@ -43,19 +43,19 @@ struct Logged {
 impl OncePerMinute {
     pub(crate) fn warn(&self, message: &dyn Display) {
         let now = Instant::now();
-        let mut logged = lock(&self.0);
-        let kept_back = match &mut *logged {
-            Some(Logged { at, kept_back }) if now.saturating_duration_since(*at) < PAUSE => {
+        let mut last = lock(&self.0);
+        let kept_back = match &mut *last {
+            Some(LastWarning { at, kept_back }) if now.saturating_duration_since(*at) < PAUSE => {
                 *kept_back += 1;
                 return;
             }
-            logged => logged.take().map_or(0, |logged| logged.kept_back),
+            last => last.take().map_or(0, |last| last.kept_back),
         };
-        *logged = Some(Logged {
+        *last = Some(LastWarning {
             at: now,
             kept_back: 0,
         });
-        drop(logged);
+        drop(last);
         match kept_back {
             0 => warn(message),
             more => warn(&format_args!(

@@ -22,13 +22,7 @@ const TEST_FILES: [&str; 2] = ["failing_backend.rs", "memory/models.rs"];
 const MOST_HINTS: usize = 25;
 
 /// Type names that a crate defines more than once.
-const REPEATED: &[&str] = &[
-    "throttle-tower Counts",
-    "throttle-tower Decided",
-    "throttle-tower Entry",
-    "throttle-tower Found",
-    "throttle-tower Waiting",
-];
+const REPEATED: &[&str] = &[];
 
 /// Types whose last word is no noun.
 const NO_NOUNS: &[&str] = &[
@@ -63,34 +57,6 @@ const NO_NOUNS: &[&str] = &[
     "throttle-redis Shared",
     "throttle-redis Spawned",
     "throttle-redis Waiting",
-    "throttle-tower Admitted",
-    "throttle-tower Announced",
-    "throttle-tower Applied",
-    "throttle-tower Asked",
-    "throttle-tower Bring",
-    "throttle-tower Building",
-    "throttle-tower Compiled",
-    "throttle-tower Corrected",
-    "throttle-tower Counted",
-    "throttle-tower Decided",
-    "throttle-tower Either",
-    "throttle-tower Found",
-    "throttle-tower Held",
-    "throttle-tower Holding",
-    "throttle-tower Joining",
-    "throttle-tower Judged",
-    "throttle-tower Judging",
-    "throttle-tower KeySeen",
-    "throttle-tower Keying",
-    "throttle-tower Known",
-    "throttle-tower Logged",
-    "throttle-tower Narrowed",
-    "throttle-tower RefundedIfDropped",
-    "throttle-tower Refused",
-    "throttle-tower Seen",
-    "throttle-tower Shared",
-    "throttle-tower Started",
-    "throttle-tower Waiting",
     "throttle-tower/rules Described",
     "throttle-tower/rules Expected",
     "throttle-tower/rules Joined",
@@ -105,8 +71,6 @@ const PLACES: &[&str] = &[
     "throttle-redis decide",
     "throttle-redis script",
     "throttle-redis shortcut",
-    "throttle-tower limit",
-    "throttle-tower throttle",
 ];
 
 /// Public types whose names stay.

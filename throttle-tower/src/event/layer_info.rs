@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttle_core::{Backend, Policy, PolicyName};
 
-use crate::limit::{Applied, Keying, OnMissing, PermitLimit, WarnAt};
+use crate::limit::{KeySource, LimitSettings, OnMissing, PermitLimit, WarnAt};
 
 /// What a layer enforces, for its [observers](crate::Observer): one for each version of its limits.
 /// Clones are the same version.
@@ -187,7 +187,7 @@ pub struct LimitInfo {
 
 impl LimitInfo {
     /// `decides_in_steps` is whether a request may be refused after its rates have admitted it.
-    pub(crate) fn of_rate(policy: &Policy, limit: &Applied, decides_in_steps: bool) -> Self {
+    pub(crate) fn of_rate(policy: &Policy, limit: &LimitSettings, decides_in_steps: bool) -> Self {
         let new = Self::new(limit, policy.policy_name());
         Self {
             policy: Some(policy.clone()),
@@ -203,7 +203,7 @@ impl LimitInfo {
         }
     }
 
-    fn new(limit: &Applied, name: &PolicyName) -> Self {
+    fn new(limit: &LimitSettings, name: &PolicyName) -> Self {
         let priority = limit.priority.as_deref();
         let classes = priority.map(|priority| priority.classes().into());
         Self {
@@ -211,7 +211,7 @@ impl LimitInfo {
             warn_at_millionths: limit.warn_at.map(WarnAt::millionths),
             wait_up_to: limit.wait_up_to,
             bans: limit.charge_rules.ban.is_some(),
-            looks_up: matches!(limit.keying, Keying::Tiered(_)),
+            looks_up: matches!(limit.key_source, KeySource::Tiered(_)),
             corrects: limit.charge_rules.may_change(),
             settled_later: limit.charge_rules.settled_later,
             requires_key: matches!(limit.on_missing, OnMissing::Reject(_)),

@@ -2,9 +2,9 @@
 
 use throttle_core::{ConfigError, Policy};
 
-use super::applied::Applied;
 use super::audit_mode::Audit;
 use super::on_missing::OnMissing;
+use super::settings::LimitSettings;
 use super::single::Limit;
 
 /// # Before a limit is enforced
@@ -76,7 +76,11 @@ impl Audit {
     /// # Errors
     ///
     /// If the limit would delay requests, refuse those without a key, or ban keys.
-    pub(super) fn policy(self, policy: Policy, applied: &Applied) -> Result<Policy, ConfigError> {
+    pub(super) fn policy(
+        self,
+        policy: Policy,
+        applied: &LimitSettings,
+    ) -> Result<Policy, ConfigError> {
         let wrong = |field, value: &dyn std::fmt::Debug, rule: &str| {
             Err(
                 ConfigError::new(field, format_args!("{value:?}"), rule.to_owned())

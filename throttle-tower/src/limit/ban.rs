@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use throttle_core::ConfigError;
 use throttle_core::backend::Ban;
 
-use super::applied::Applied;
+use super::settings::LimitSettings;
 use super::single::Limit;
 use crate::extract::KeyExtractor;
 
@@ -86,7 +86,7 @@ impl Limit {
     }
 }
 
-impl Applied {
+impl LimitSettings {
     /// # Errors
     ///
     /// If the ban cannot be, or could be used by one client against another.
@@ -100,8 +100,11 @@ impl Applied {
             });
         };
         ban.check()?;
-        let keying = &self.keying;
-        if ban.is_even_if_spoofable() || !keying.extractor().is_some_and(KeyExtractor::is_spoofable)
+        let key_source = &self.key_source;
+        if ban.is_even_if_spoofable()
+            || !key_source
+                .extractor()
+                .is_some_and(KeyExtractor::is_spoofable)
         {
             return Ok(());
         }
@@ -110,7 +113,7 @@ impl Applied {
             Ban::even_if_spoofable, in a file even-if-spoofable = true";
         Err(ConfigError::new(
             "ban",
-            format_args!("by {}", keying.describe()),
+            format_args!("by {}", key_source.describe()),
             rule,
         ))
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use throttle_core::{AnyCharge, ConfigError, Policy, PolicyName, PolicySet, PolicyTree};
 
-use super::applied::Applied;
 use super::compose::{LimitTree, Tree};
-use super::counted::Counted;
+use super::resolved_kind::ResolvedKind;
 use super::select::{Select, Selection};
+use super::settings::LimitSettings;
 
-pub(crate) struct Compiled {
+pub(crate) struct CompiledLimits {
     pub(crate) set: PolicySet,
     /// How each policy of the set is applied.
-    pub(crate) applied: Arc<[Applied]>,
+    pub(crate) applied: Arc<[LimitSettings]>,
     pub(crate) permits: PermitSet,
     /// What finds the limits that apply, of compositions with a `select`.
     pub(crate) selections: Arc<[Arc<Selection>]>,
@@ -31,7 +31,7 @@ pub(crate) struct PermitLimit {
     pub(crate) name: PolicyName,
     /// The permits of a key.
     pub(crate) most: u64,
-    pub(crate) applied: Applied,
+    pub(crate) applied: LimitSettings,
 }
 
 /// A composition of limits on requests in flight, each by its index among them.
@@ -73,7 +73,7 @@ impl LimitTree {
     ///
     /// If the settings of a limit are wrong, two limits have one name, or an `any` mixes both kinds
     /// of limits.
-    pub(crate) fn compile(self) -> Result<Compiled, ConfigError> {
+    pub(crate) fn compile(self) -> Result<CompiledLimits, ConfigError> {
         let mut limits = Limits::default();
         let (policies, tree) = limits.split(self, false)?;
         let set = policies.map_or_else(|| Ok(PolicySet::none()), PolicySet::new)?;
@@ -92,7 +92,7 @@ impl LimitTree {
         if let Some((_, twice)) = names
             .iter()
             .enumerate()
-            .find(|(place, name)| names[..*place].contains(name))
+            .find(|(index, name)| names[..*index].contains(name))
         {
             let rule = "each name may stand once in a layer, because it tells the limits apart; \
                 rename one of them";
@@ -102,7 +102,7 @@ impl LimitTree {
                 rule,
             ));
         }
-        Ok(Compiled {
+        Ok(CompiledLimits {
             set,
             applied: applied.into(),
             permits: PermitSet {
@@ -117,7 +117,7 @@ impl LimitTree {
 /// The limits of both halves, in the order given.
 #[derive(Default)]
 struct Limits {
-    applied: Vec<Applied>,
+    applied: Vec<LimitSettings>,
     permits: Vec<PermitLimit>,
     selections: Vec<Arc<Selection>>,
 }
@@ -133,18 +133,18 @@ impl Limits {
         let first = self.permits.len();
         Ok(match tree.0 {
             Tree::Limit(limit) => {
-                let counted = limit.counted()?;
+                let kind = limit.resolve()?;
                 let mut applied = limit.applied;
-                applied.index = self.applied.len() + first;
-                match counted {
-                    Counted::Units(policy) => {
+                applied.limit_index = self.applied.len() + first;
+                match kind {
+                    ResolvedKind::Units(policy) => {
                         if in_any && applied.charge_rules.ban.is_some() {
                             return Err(ban_in_any().in_policy(policy.name()));
                         }
                         self.applied.push(applied.with_least_estimate());
                         (Some(policy.into()), None)
                     }
-                    Counted::Permits(name, most) => {
+                    ResolvedKind::Permits(name, most) => {
                         self.permits.push(PermitLimit {
                             name,
                             most,

@@ -226,8 +226,8 @@ mod tests {
     fn names(members: impl IntoMembers) -> String {
         let name = |member: LimitTree| match member.0 {
             Tree::Limit(limit) => {
-                let counted = limit.counted().expect("it is right");
-                counted.name().as_str().to_owned()
+                let kind = limit.resolve().expect("it is right");
+                kind.name().as_str().to_owned()
             }
             other => panic!("{other:?}"),
         };

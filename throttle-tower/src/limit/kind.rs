@@ -5,7 +5,7 @@ use throttle_core::{
     PolicyName, SlidingLog, SlidingWindow, TokenBucket,
 };
 
-use super::counted::{Counted, Counts};
+use super::resolved_kind::{ResolvedKind, SealedKind};
 
 /// The kind of a limit: an algorithm for a [rate](Rated), or [`InFlight`].
 ///
@@ -30,7 +30,7 @@ use super::counted::{Counted, Counts};
         is enforced",
     note = "`LeakyBucket` delays, and a throttle refuses: use `LeakyMeter` or `Gcra`, or a `ShapeLayer`"
 )]
-pub trait LimitKind: Counts {
+pub trait LimitKind: SealedKind {
     /// What a [`Limit`](crate::Limit) of the kind has settings for: [`Rated`] or [`InFlight`].
     type Family;
 }
@@ -108,15 +108,15 @@ impl InFlight {
     }
 }
 
-impl Counts for InFlight {
-    fn counted(self, name: &str) -> Result<Counted, ConfigError> {
+impl SealedKind for InFlight {
+    fn resolve(self, name: &str) -> Result<ResolvedKind, ConfigError> {
         let name = PolicyName::new(name)?;
         if self.most == 0 {
             let rule =
                 "at least one request must be admitted; to refuse all, answer 503 in a handler";
             return Err(ConfigError::new("permits", 0, rule).in_policy(name.as_str()));
         }
-        Ok(Counted::Permits(name, self.most))
+        Ok(ResolvedKind::Permits(name, self.most))
     }
 }
 
@@ -126,9 +126,9 @@ impl LimitKind for InFlight {
 
 macro_rules! rated {
     ($($algorithm:ty)+) => { $(
-        impl Counts for $algorithm {
-            fn counted(self, name: &str) -> Result<Counted, ConfigError> {
-                Policy::new(name, self).map(Counted::Units)
+        impl SealedKind for $algorithm {
+            fn resolve(self, name: &str) -> Result<ResolvedKind, ConfigError> {
+                Policy::new(name, self).map(ResolvedKind::Units)
             }
         }
 
@@ -167,14 +167,18 @@ mod tests {
         );
         assert_eq!(error(of("", 1)).field(), "policy name");
         let by_no_header = limit("uploads", InFlight::new(1)).by(Header::new("two words"));
-        let place = |error: &ConfigError| (error.policy().map(str::to_owned), error.field());
+        let policy_and_field =
+            |error: &ConfigError| (error.policy().map(str::to_owned), error.field());
         let uploads = Some("uploads".to_owned());
-        assert_eq!(place(&error(by_no_header)), (uploads.clone(), "header"));
+        assert_eq!(
+            policy_and_field(&error(by_no_header)),
+            (uploads.clone(), "header")
+        );
         let costly = error(of("uploads", 4).cost(5));
-        assert_eq!(place(&costly), (uploads.clone(), "cost"));
+        assert_eq!(policy_and_field(&costly), (uploads.clone(), "cost"));
         assert!(costly.to_string().contains("at most 4 permits"), "{costly}");
         let classes = of("uploads", 4).priority([("high", 0), ("low", 4)], |_: &Parts| "low");
-        assert_eq!(place(&error(classes)), (uploads, "reserve"));
+        assert_eq!(policy_and_field(&error(classes)), (uploads, "reserve"));
     }
 
     /// The status of a request, and how many permits it holds until its response is dropped.

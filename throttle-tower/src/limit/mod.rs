@@ -11,7 +11,6 @@
 // Before the others that add methods to a limit: docs list methods in the order of modules.
 mod single;
 
-mod applied;
 mod audit;
 mod audit_mode;
 mod ban;
@@ -21,28 +20,28 @@ mod compile;
 mod compose;
 mod condition;
 mod cost;
-mod counted;
-mod keying;
+mod key_source;
 mod kind;
 mod on_error;
 mod on_missing;
 mod outcomes;
 mod priority;
+mod resolved_kind;
 mod select;
+mod settings;
 mod warn_at;
 
 use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError};
 
-pub(crate) use applied::Applied;
 pub use audit_mode::Audit;
 pub(crate) use charge_rules::ChargeRules;
-pub(crate) use compile::{Compiled, PermitLimit, PermitSet, PermitTree};
+pub(crate) use compile::{CompiledLimits, PermitLimit, PermitSet, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
 pub(crate) use condition::Condition;
 pub use cost::IntoCost;
-pub(crate) use keying::{
-    Found, FoundTier, Keying, LookedUp, LookupReport, LookupResult, TierLookup,
+pub(crate) use key_source::{
+    FoundKey, FoundTier, KeySource, LookedUp, LookupReport, LookupResult, TierLookup,
 };
 pub use kind::{InFlight, LimitKind, Rated};
 pub use on_error::OnError;
@@ -51,6 +50,7 @@ pub use outcomes::{failed, server_error, successful};
 pub(crate) use priority::{Class, check_classes};
 pub use select::Select;
 pub(crate) use select::{SelectedLimits, Selection, select};
+pub(crate) use settings::LimitSettings;
 pub use single::{Limit, Unkeyed, limit};
 pub use throttle_core::backend::Ban;
 pub(crate) use warn_at::WarnAt;

@@ -51,7 +51,7 @@ impl Priority {
 
     /// The units that a request leaves free: those of the lowest class, if it is in none.
     pub(crate) fn reserve(&self, parts: &Parts) -> u64 {
-        let class = (self.of)(parts, &self.classes).and_then(|place| self.classes.get(place));
+        let class = (self.of)(parts, &self.classes).and_then(|index| self.classes.get(index));
         let class = class.or_else(|| {
             // Until then it is zero.
             let _ = self
@@ -112,8 +112,8 @@ pub(crate) fn check_classes(
             class below it";
         return Err(ConfigError::new("reserve", "without a class", rule));
     }
-    for (place, (name, reserve)) in classes.iter().enumerate() {
-        let above = &classes[..place];
+    for (index, (name, reserve)) in classes.iter().enumerate() {
+        let above = &classes[..index];
         if name.is_empty() {
             let rule =
                 "a class needs a name, which the function that is given with the classes returns";

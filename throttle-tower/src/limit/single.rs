@@ -7,14 +7,14 @@ use http::request::Parts;
 use throttle_core::{ConfigError, Key, Policy};
 use tokio::time::timeout;
 
-use super::applied::Applied;
 use super::cost::IntoCost;
-use super::counted::Counted;
-use super::keying::{FoundTier, Keying, TierLookup};
+use super::key_source::{FoundTier, KeySource, TierLookup};
 use super::kind::{LimitKind, Rated};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use super::priority::{Priority, class_of};
+use super::resolved_kind::ResolvedKind;
+use super::settings::LimitSettings;
 use super::warn_at::WarnAt;
 use crate::extract::KeyExtractor;
 
@@ -33,7 +33,7 @@ use crate::extract::KeyExtractor;
 /// ```
 pub fn limit<K: LimitKind>(name: impl Into<String>, kind: K) -> Unkeyed<K::Family> {
     Unkeyed {
-        counted: kind.counted(&name.into()),
+        kind: kind.resolve(&name.into()),
         family: PhantomData,
     }
 }
@@ -50,14 +50,14 @@ pub fn limit<K: LimitKind>(name: impl Into<String>, kind: K) -> Unkeyed<K::Famil
 #[derive(Clone, Debug)]
 #[must_use = "say whose budget it is with `.by(…)`"]
 pub struct Unkeyed<F = Rated> {
-    counted: Result<Counted, ConfigError>,
+    kind: Result<ResolvedKind, ConfigError>,
     family: PhantomData<F>,
 }
 
 impl<F> Unkeyed<F> {
     /// Gives each key of `extractor` its own budget.
     pub fn by(self, extractor: impl KeyExtractor) -> Limit<F> {
-        Limit::new(self.counted, Keying::Extracted(Arc::new(extractor)))
+        Limit::new(self.kind, KeySource::Extracted(Arc::new(extractor)))
     }
 }
 
@@ -105,7 +105,7 @@ impl Unkeyed {
         Fut: Future<Output = Option<K>> + Send + 'static,
         K: Into<Key>,
     {
-        let keying = Keying::Future(Arc::new(move |parts, deadline| {
+        let key_source = KeySource::Future(Arc::new(move |parts, deadline| {
             let key = extractor(parts);
             Box::pin(async move {
                 (
@@ -114,7 +114,7 @@ impl Unkeyed {
                 )
             })
         }));
-        Limit::new(self.counted, keying)
+        Limit::new(self.kind, key_source)
     }
 }
 
@@ -141,21 +141,21 @@ impl Unkeyed {
 #[derive(Clone, Debug)]
 #[must_use = "a limit does nothing until a layer is built with it"]
 pub struct Limit<F = Rated> {
-    counted: Result<Counted, ConfigError>,
+    kind: Result<ResolvedKind, ConfigError>,
     unit: Option<String>,
     /// The cost of every request, where it is a number.
     constant_cost: Option<u64>,
-    pub(crate) applied: Applied,
+    pub(crate) applied: LimitSettings,
     family: PhantomData<F>,
 }
 
 impl<F> Limit<F> {
-    fn new(counted: Result<Counted, ConfigError>, keying: Keying) -> Self {
+    fn new(kind: Result<ResolvedKind, ConfigError>, key_source: KeySource) -> Self {
         Self {
-            counted,
+            kind,
             unit: None,
             constant_cost: None,
-            applied: Applied::by(keying),
+            applied: LimitSettings::by(key_source),
             family: PhantomData,
         }
     }
@@ -163,7 +163,7 @@ impl<F> Limit<F> {
     /// The same limit, for a composition of limits of all kinds.
     pub(super) fn of_any_kind(self) -> Limit<()> {
         Limit {
-            counted: self.counted,
+            kind: self.kind,
             unit: self.unit,
             constant_cost: self.constant_cost,
             applied: self.applied,
@@ -299,12 +299,12 @@ impl<F> Limit<F> {
     /// # Errors
     ///
     /// If a setting of the limit is wrong.
-    pub(crate) fn counted(&self) -> Result<Counted, ConfigError> {
-        let counted = self.counted.clone()?;
-        self.check(&counted)
-            .map_err(|error| error.in_policy(counted.name().as_str()))?;
-        let Counted::Units(policy) = counted else {
-            return Ok(counted);
+    pub(crate) fn resolve(&self) -> Result<ResolvedKind, ConfigError> {
+        let kind = self.kind.clone()?;
+        self.check(&kind)
+            .map_err(|error| error.in_policy(kind.name().as_str()))?;
+        let ResolvedKind::Units(policy) = kind else {
+            return Ok(kind);
         };
         let policy = match &self.unit {
             Some(unit) => policy.with_unit(unit)?,
@@ -314,15 +314,15 @@ impl<F> Limit<F> {
             Some(audit) => audit.policy(policy, &self.applied)?,
             None => policy,
         };
-        Ok(Counted::Units(policy))
+        Ok(ResolvedKind::Units(policy))
     }
 
-    fn check(&self, counted: &Counted) -> Result<(), ConfigError> {
-        let (least, most) = counted.capacities();
+    fn check(&self, kind: &ResolvedKind) -> Result<(), ConfigError> {
+        let (least, most) = kind.capacities();
         if let Some(cost) = self.constant_cost.filter(|cost| *cost > most) {
-            let (units, bound) = match counted {
-                Counted::Units(_) => ("units", "the burst"),
-                Counted::Permits(..) => ("permits", "the number of permits"),
+            let (units, bound) = match kind {
+                ResolvedKind::Units(_) => ("units", "the burst"),
+                ResolvedKind::Permits(..) => ("permits", "the number of permits"),
             };
             let rule = format!(
                 "the limit admits at most {most} {units} at once, so that every request would be \
@@ -330,7 +330,7 @@ impl<F> Limit<F> {
             );
             return Err(ConfigError::new("cost", cost, rule));
         }
-        self.applied.keying.check()?;
+        self.applied.key_source.check()?;
         self.applied.on_missing.check()?;
         if let Some(priority) = &self.applied.priority {
             // In some tier, or, if all requests cost the same, in every tier.
@@ -347,7 +347,10 @@ impl Limit {
         policy: Result<Policy, ConfigError>,
         lookup: impl TierLookup + 'static,
     ) -> Self {
-        Self::new(policy.map(Counted::Units), Keying::Tiered(Arc::new(lookup)))
+        Self::new(
+            policy.map(ResolvedKind::Units),
+            KeySource::Tiered(Arc::new(lookup)),
+        )
     }
 
     /// Sets how long a key [that a future resolves to](Unkeyed::by_async) may take. After that the
@@ -476,9 +479,9 @@ impl Limit {
     pub fn warn_at(mut self, part: f64) -> Self {
         let warn_at = WarnAt::of(part);
         self.applied.warn_at = warn_at.as_ref().ok().copied();
-        self.counted = self.counted.and_then(|counted| match warn_at {
-            Ok(_) => Ok(counted),
-            Err(error) => Err(error.in_policy(counted.name().as_str())),
+        self.kind = self.kind.and_then(|kind| match warn_at {
+            Ok(_) => Ok(kind),
+            Err(error) => Err(error.in_policy(kind.name().as_str())),
         });
         self
     }

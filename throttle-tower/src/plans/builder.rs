@@ -347,7 +347,7 @@ mod tests {
     use throttle_core::{Gcra, Rate};
 
     use super::*;
-    use crate::limit::{Found, TierLookup};
+    use crate::limit::{FoundKey, TierLookup};
     use crate::{Constant, Header};
 
     #[tokio::test]
@@ -358,7 +358,7 @@ mod tests {
             let built = plans("p", tiers)
                 .by(Constant)
                 .lookup(move |_| async move { Some(answer) });
-            let Found::Later { key, .. } = built.lookup.find(&parts) else {
+            let FoundKey::Later { key, .. } = built.lookup.find(&parts) else {
                 panic!("no tier is remembered")
             };
             assert_eq!(key.await.1.number(), expected, "{answer:?}");
@@ -380,14 +380,14 @@ mod tests {
             built.lookup.find(&parts)
         };
         for user in 0..10_000 {
-            let Found::Later { key, .. } = find(user) else {
+            let FoundKey::Later { key, .. } = find(user) else {
                 panic!("{user} was never looked up")
             };
             key.await;
         }
         let remembered = || {
             (0..10_000)
-                .filter(|user| matches!(find(*user), Found::Now(..)))
+                .filter(|user| matches!(find(*user), FoundKey::Now(..)))
                 .count()
         };
         tokio::time::advance(Duration::from_millis(59_999)).await;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::tier_lookup::CachedTierLookup;
 use super::{Tier, plans};
-use crate::limit::{Found, FoundTier, LookedUp, LookupResult, TierLookup};
+use crate::limit::{FoundKey, FoundTier, LookedUp, LookupResult, TierLookup};
 use crate::{Header, Limit, ThrottleLayer};
 
 fn parts(identity: &str) -> Parts {
@@ -71,17 +71,17 @@ fn tiers() -> [(&'static str, Gcra); 3] {
         .map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))))
 }
 
-fn later(found: Found) -> LookedUp {
+fn later(found: FoundKey) -> LookedUp {
     match found {
-        Found::Later { key, .. } => key,
-        Found::Now(..) => panic!("known at once"),
+        FoundKey::Later { key, .. } => key,
+        FoundKey::Now(..) => panic!("known at once"),
     }
 }
 
 async fn tier(lookup: &CachedTierLookup, identity: &str) -> u8 {
     match lookup.find(&parts(identity)) {
-        Found::Now(_, tier) => tier.number(),
-        Found::Later { key, .. } => key.await.1.number(),
+        FoundKey::Now(_, tier) => tier.number(),
+        FoundKey::Later { key, .. } => key.await.1.number(),
     }
 }
 
@@ -109,7 +109,7 @@ async fn concurrent_requests_of_one_identity_share_a_lookup() {
     assert!(
         matches!(
             lookup.find(&parts("ada")),
-            Found::Now(Some(_), FoundTier::Numbered(1))
+            FoundKey::Now(Some(_), FoundTier::Numbered(1))
         ),
         "from now on without waiting"
     );
@@ -510,8 +510,8 @@ async fn identities_never_looked_up_share_a_budget_while_lookups_fail() {
     let mut lookup = lookup_at(&fake, 100, Duration::ZERO);
     lookup.unknown.as_missing = true;
     let find = async |identity: &str| match lookup.find(&parts(identity)) {
-        Found::Now(key, tier) => (key, tier.number()),
-        Found::Later { key, .. } => {
+        FoundKey::Now(key, tier) => (key, tier.number()),
+        FoundKey::Later { key, .. } => {
             let (key, tier) = key.await;
             (key, tier.number())
         }
@@ -590,7 +590,7 @@ async fn identity_that_is_missing_or_not_text_is_not_looked_up() {
     let without_identity = Request::new(()).into_parts().0;
     assert!(matches!(
         lookup.find(&without_identity),
-        Found::Now(None, FoundTier::Numbered(2))
+        FoundKey::Now(None, FoundTier::Numbered(2))
     ));
     let mut no_text = Request::new(());
     no_text
@@ -599,13 +599,13 @@ async fn identity_that_is_missing_or_not_text_is_not_looked_up() {
     let no_text = no_text.into_parts().0;
     assert!(matches!(
         lookup.find(&no_text),
-        Found::Now(Some(_), FoundTier::Numbered(2))
+        FoundKey::Now(Some(_), FoundTier::Numbered(2))
     ));
     lookup.unknown.as_missing = true;
     assert!(
         matches!(
             lookup.find(&no_text),
-            Found::Now(None, FoundTier::Numbered(2))
+            FoundKey::Now(None, FoundTier::Numbered(2))
         ),
         "like an unknown identity"
     );

@@ -19,7 +19,7 @@ use super::identity_tier::{IdentityTier, UnknownIdentities};
 use super::tier::{Kind, Tier};
 use crate::caught::caught;
 use crate::extract::KeyExtractor;
-use crate::limit::{Found, FoundTier, LookupReport, LookupResult, TierLookup};
+use crate::limit::{FoundKey, FoundTier, LookupReport, LookupResult, TierLookup};
 use crate::lock::lock;
 use crate::log::OncePerMinute;
 use crate::time::FAR;
@@ -168,10 +168,10 @@ impl CachedTierLookup {
         }
     }
 
-    fn look_up(&self, key: Key, digest: Digest) -> Found {
+    fn look_up(&self, key: Key, digest: Digest) -> FoundKey {
         let Some(identity) = identity_text(&key) else {
             let (key, tier) = self.unknown.budget(key, IdentityTier::Unknown);
-            return Found::Now(key, tier);
+            return FoundKey::Now(key, tier);
         };
         let last = lock(&self.shared.table)
             .cache
@@ -194,7 +194,7 @@ impl CachedTierLookup {
             };
             this.unknown.budget(key, tier)
         });
-        Found::Later { key, last }
+        FoundKey::Later { key, last }
     }
 
     /// Joins the running lookup of the identity, or starts one.
@@ -300,9 +300,9 @@ impl CachedTierLookup {
 }
 
 impl TierLookup for CachedTierLookup {
-    fn find(&self, parts: &Parts) -> Found {
+    fn find(&self, parts: &Parts) -> FoundKey {
         let Some(key) = self.extractor.extract(parts) else {
-            return Found::Now(None, FoundTier::Numbered(self.unknown.tier));
+            return FoundKey::Now(None, FoundTier::Numbered(self.unknown.tier));
         };
         let digest = self.shared.digester.digest(&key);
         let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
@@ -310,7 +310,7 @@ impl TierLookup for CachedTierLookup {
             Some(tier) => {
                 self.report(LookupResult::Remembered);
                 let (key, tier) = self.unknown.budget(key, tier);
-                Found::Now(key, tier)
+                FoundKey::Now(key, tier)
             }
             None => self.look_up(key, digest),
         }

@@ -6,7 +6,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
 
-use super::in_progress::Held;
+use super::request_guard::RequestGuard;
 
 pin_project! {
     /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner
@@ -43,42 +43,42 @@ pin_project! {
     #[derive(Debug)]
     pub struct ThrottleBody<B> {
         #[pin]
-        body: Either<B>,
+        body: BodyKind<B>,
         // Settled or given back when the body ends or is dropped.
-        held: Held,
+        guard: RequestGuard,
     }
 }
 
 pin_project! {
-    #[project = EitherProj]
+    #[project = BodyKindProj]
     #[derive(Debug)]
-    enum Either<B> {
+    enum BodyKind<B> {
         Inner { #[pin] body: B },
         Refusal { #[pin] body: Full<Bytes> },
     }
 }
 
 impl<B> ThrottleBody<B> {
-    pub(crate) fn inner(body: B, held: Held) -> Self {
+    pub(crate) fn inner(body: B, guard: RequestGuard) -> Self {
         Self {
-            body: Either::Inner { body },
-            held,
+            body: BodyKind::Inner { body },
+            guard,
         }
     }
 
     pub(crate) fn refusal(body: Bytes) -> Self {
         Self {
-            body: Either::Refusal {
+            body: BodyKind::Refusal {
                 body: Full::new(body),
             },
-            held: Held::default(),
+            guard: RequestGuard::default(),
         }
     }
 }
 
 impl<B: Default> Default for ThrottleBody<B> {
     fn default() -> Self {
-        Self::inner(B::default(), Held::default())
+        Self::inner(B::default(), RequestGuard::default())
     }
 }
 
@@ -92,31 +92,31 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
         match this.body.project() {
-            EitherProj::Inner { mut body } => {
+            BodyKindProj::Inner { mut body } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 // Not left to the drop: a client that has read the last byte may come back before
                 // that. Trailers are the end, which not every body knows of itself.
                 let goes_on = matches!(&frame, Some(Ok(frame)) if !frame.is_trailers());
                 if !goes_on || body.is_end_stream() {
-                    drop(std::mem::take(this.held));
+                    drop(std::mem::take(this.guard));
                 }
                 Poll::Ready(frame)
             }
-            EitherProj::Refusal { body } => body.poll_frame(cx).map_err(|never| match never {}),
+            BodyKindProj::Refusal { body } => body.poll_frame(cx).map_err(|never| match never {}),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.body {
-            Either::Inner { body } => body.is_end_stream(),
-            Either::Refusal { body } => body.is_end_stream(),
+            BodyKind::Inner { body } => body.is_end_stream(),
+            BodyKind::Refusal { body } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
-            Either::Inner { body } => body.size_hint(),
-            Either::Refusal { body } => body.size_hint(),
+            BodyKind::Inner { body } => body.size_hint(),
+            BodyKind::Refusal { body } => body.size_hint(),
         }
     }
 }

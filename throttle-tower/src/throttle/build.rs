@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError, Policy, PolicySet};
 
-use super::announced::Announced;
+use super::announcement::Announcement;
 use super::builder::ThrottleBuilder;
 use super::local_shares::Shares;
-use super::narrowed::Narrowed;
 use super::optional_steps::OptionalSteps;
 use super::options::Options;
 use super::permits::Permits;
 use super::report_built::report_built;
 use super::response_options::ResponseOptions;
-use super::shared::Shared;
+use super::selection_table::SelectionTable;
+use super::shared_layer::SharedLayer;
 use super::warning::Watch;
 use crate::event::{LayerVersion, LimitInfo};
-use crate::limit::{Applied, Audit, Compiled, Keying, OnError, check_refuses};
+use crate::limit::{Audit, CompiledLimits, KeySource, LimitSettings, OnError, check_refuses};
 
 /// What a version of a layer's limits is built from, in addition to its builder.
 pub(super) enum Origin<'a, B: Backend> {
@@ -25,9 +25,9 @@ pub(super) enum Origin<'a, B: Backend> {
     New,
     /// A layer with the settings of another one: they count together what runs in the background,
     /// and have one share of a store.
-    Template(&'a Shared<B>),
+    Template(&'a SharedLayer<B>),
     /// The version that it replaces: permits and warnings count on, too.
-    Former(&'a Shared<B>),
+    Former(&'a SharedLayer<B>),
 }
 
 /// Builds a version of a layer's limits. When nothing can fail any more, its observers learn of it.
@@ -38,14 +38,14 @@ pub(super) enum Origin<'a, B: Backend> {
 pub(super) fn build<B: Backend>(
     builder: ThrottleBuilder<B>,
     origin: &Origin<'_, B>,
-) -> Result<Shared<B>, ConfigError> {
+) -> Result<SharedLayer<B>, ConfigError> {
     let ThrottleBuilder {
         limits,
         backend,
         observers,
         settings,
     } = builder;
-    let Compiled {
+    let CompiledLimits {
         set,
         applied,
         permits,
@@ -86,46 +86,47 @@ pub(super) fn build<B: Backend>(
 pub(super) fn unshared<B: Backend>(
     backend: B,
     set: PolicySet,
-    applied: Arc<[Applied]>,
+    applied: Arc<[LimitSettings]>,
     permits: Arc<Permits>,
     (options, responses): (Options, ResponseOptions),
-) -> Result<Shared<B>, ConfigError> {
+) -> Result<SharedLayer<B>, ConfigError> {
     check(&backend, set.policies(), &applied, &options)?;
     let prepared = Arc::new(backend.prepare(set)?);
-    let classes = |place: usize| {
-        applied[place]
+    let classes = |index: usize| {
+        applied[index]
             .priority
             .as_ref()
             .map_or(&[][..], |priority| priority.classes())
     };
-    let mut announced = Announced::new(B::set(&prepared).policies(), classes, responses);
+    let mut announced = Announcement::new(B::set(&prepared).policies(), classes, responses);
     announced.list_audited(
-        (0..applied.len()).filter(|place| applied[*place].audit == Some(Audit::Announced)),
+        (0..applied.len()).filter(|index| applied[*index].audit == Some(Audit::Announced)),
     );
     if applied.iter().any(|limit| limit.warn_at.is_some()) {
         announced.warn_at = applied.iter().map(|limit| limit.warn_at).collect();
     }
-    let waits = |limit: &Applied| !matches!(limit.keying, Keying::Extracted(_));
+    let waits = |limit: &LimitSettings| !matches!(limit.key_source, KeySource::Extracted(_));
     let decides_in_steps = !permits.is_empty() || applied.iter().any(waits);
     let rates = announced.policies.iter().zip(&*applied);
     let rates = rates.map(|(policy, limit)| {
         let info = LimitInfo::of_rate(policy, limit, decides_in_steps);
-        (limit.index, info)
+        (limit.limit_index, info)
     });
     let of_permits = permits.limits().iter();
-    let of_permits = of_permits.map(|limit| (limit.applied.index, LimitInfo::of_permits(limit)));
+    let of_permits =
+        of_permits.map(|limit| (limit.applied.limit_index, LimitInfo::of_permits(limit)));
     let infos: BTreeMap<usize, LimitInfo> = rates.chain(of_permits).collect();
     let version = LayerVersion::new(backend.clone(), infos.into_values());
-    announced.indices = applied.iter().map(|limit| limit.index).collect();
+    announced.limit_indices = applied.iter().map(|limit| limit.limit_index).collect();
     announced.info = version.info().clone();
     let announced = Arc::new(announced);
     let uses = OptionalSteps::of(&applied, &permits);
     // A queue is known by the index of its limit.
     let narrowed = match uses.queues {
-        false => Narrowed::new(&applied, backend.can_fail()),
+        false => SelectionTable::new(&applied, backend.can_fail()),
         true => None,
     };
-    Ok(Shared {
+    Ok(SharedLayer {
         backend,
         version,
         prepared,
@@ -148,11 +149,11 @@ pub(super) fn unshared<B: Backend>(
 /// # Errors
 ///
 /// If the store for shares cannot hold them.
-pub(super) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), ConfigError> {
+pub(super) fn make_share<B: Backend>(shared: &mut SharedLayer<B>) -> Result<(), ConfigError> {
     if !shared.backend.can_fail() {
         return Ok(());
     }
-    let on_error = |policy: usize| shared.options.on_error_of(shared.applied.get(policy)?);
+    let on_error = |index: usize| shared.options.on_error_of(shared.applied.get(index)?);
     let store = shared.options.local_store.clone().unwrap_or_default();
     shared.share = Shares::new(&store, B::set(&shared.prepared), &on_error)?;
     if let Some(share) = &shared.share {
@@ -169,7 +170,7 @@ pub(super) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), Confi
 fn check<B: Backend>(
     backend: &B,
     policies: &[Policy],
-    applied: &[Applied],
+    applied: &[LimitSettings],
     options: &Options,
 ) -> Result<(), ConfigError> {
     for (limit, policy) in applied.iter().zip(policies) {

@@ -11,7 +11,7 @@ use throttle_core::{Backend, BackendError, Clock, MemoryBackend};
 use super::builder_settings::BuilderSettings;
 use super::local_shares::LocalStore;
 use super::refusal::Refusal;
-use super::response_builder::{Building, ResponseBuilder};
+use super::response_builder::{RefusalFuture, ResponseBuilder};
 use super::warning::Warning;
 use crate::event::{Event, Observer};
 use crate::headers::{Dialect, SdkHints};
@@ -291,7 +291,7 @@ impl<B: Backend> ThrottleBuilder<B> {
         F: Fn(&Refusal<'_>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Response<Bytes>> + Send + 'static,
     {
-        let build = move |refusal: &Refusal<'_>| -> Building { Box::pin(build(refusal)) };
+        let build = move |refusal: &Refusal<'_>| -> RefusalFuture { Box::pin(build(refusal)) };
         self.settings.response = Some(ResponseBuilder::Later(Arc::new(build)));
         self
     }

@@ -5,7 +5,7 @@ use throttle_core::backend::{self, Call, ExceptedKey, Exception, KeyStep};
 use throttle_core::{Backend, BackendError, Key};
 
 use super::layer::ThrottleLayer;
-use super::shared::Shared;
+use super::shared_layer::SharedLayer;
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Returns the call of a request with this head in a limit: its key, tier, cost and class. A
@@ -167,7 +167,7 @@ impl<B: Backend> ThrottleLayer<B> {
 }
 
 /// The index of the limit on a rate that has the name.
-fn index_of<B: Backend>(shared: &Shared<B>, name: &str) -> Option<usize> {
+fn index_of<B: Backend>(shared: &SharedLayer<B>, name: &str) -> Option<usize> {
     let policies = B::set(&shared.prepared).policies();
     policies.iter().position(|policy| policy.name() == name)
 }

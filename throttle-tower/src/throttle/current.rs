@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use throttle_core::{Backend, ConfigError};
 
-use super::shared::Shared;
+use super::shared_layer::SharedLayer;
 use crate::lock::lock;
 
 /// What a layer, its clones and its services have in common. A version does not point here, so the
@@ -14,13 +14,13 @@ use crate::lock::lock;
 pub(crate) struct Live<B: Backend> {
     /// How often the version was replaced. It changes while `version` is locked for writing.
     number: AtomicU64,
-    version: RwLock<Arc<Shared<B>>>,
+    version: RwLock<Arc<SharedLayer<B>>>,
     /// Held while a version is built, so that replacements follow each other.
     replacing: Mutex<()>,
 }
 
 impl<B: Backend> Live<B> {
-    pub(super) fn new(version: Shared<B>) -> Arc<Self> {
+    pub(super) fn new(version: SharedLayer<B>) -> Arc<Self> {
         Arc::new(Self {
             number: AtomicU64::new(0),
             version: RwLock::new(Arc::new(version)),
@@ -28,12 +28,12 @@ impl<B: Backend> Live<B> {
         })
     }
 
-    pub(crate) fn now(&self) -> Arc<Shared<B>> {
+    pub(crate) fn now(&self) -> Arc<SharedLayer<B>> {
         Arc::clone(&self.version.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Calls `read` with the version that is enforced now.
-    pub(crate) fn with<R>(&self, read: impl FnOnce(&Arc<Shared<B>>) -> R) -> R {
+    pub(crate) fn with<R>(&self, read: impl FnOnce(&Arc<SharedLayer<B>>) -> R) -> R {
         read(&self.now())
     }
 
@@ -44,7 +44,7 @@ impl<B: Backend> Live<B> {
     /// If `build` fails. The present version then stays.
     pub(crate) fn replace(
         &self,
-        build: impl FnOnce(&Shared<B>) -> Result<Shared<B>, ConfigError>,
+        build: impl FnOnce(&SharedLayer<B>) -> Result<SharedLayer<B>, ConfigError>,
     ) -> Result<(), ConfigError> {
         let _replacing = lock(&self.replacing);
         let next = Arc::new(build(&self.now())?);
@@ -66,7 +66,7 @@ impl<B: Backend> Live<B> {
 /// one keeps the version that it was made with (one, however often the limits are replaced), and
 /// each of its clones takes the present version from the lock.
 pub(super) struct Current<B: Backend> {
-    version: Arc<Shared<B>>,
+    version: Arc<SharedLayer<B>>,
     number: u64,
     live: Arc<Live<B>>,
 }
@@ -83,7 +83,7 @@ impl<B: Backend> Current<B> {
 
     /// The present version. A request reads it once, and keeps to it until its response.
     #[inline]
-    pub(super) fn now(&mut self) -> &Arc<Shared<B>> {
+    pub(super) fn now(&mut self) -> &Arc<SharedLayer<B>> {
         if self.number != self.live.number.load(Ordering::Acquire) {
             *self = Self::new(&self.live);
         }

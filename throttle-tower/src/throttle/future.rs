@@ -10,8 +10,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::ThrottleBody;
-use super::response_builder::{Building, Refused};
-use super::steps::judge::{Admitted, Judged};
+use super::response_builder::{RefusalFuture, RefusalResponse};
+use super::steps::judge::{AdmittedRequest, Verdict};
 
 pin_project! {
     /// The future of a [`Throttle`](crate::Throttle)'s response.
@@ -59,7 +59,7 @@ pin_project! {
 }
 
 /// What becomes of a request that has to wait.
-pub(super) type Judging = Pin<Box<dyn Future<Output = (Judged, Parts)> + Send>>;
+pub(super) type VerdictFuture = Pin<Box<dyn Future<Output = (Verdict, Parts)> + Send>>;
 
 pin_project! {
     #[project = StateProj]
@@ -67,9 +67,9 @@ pin_project! {
     where
         S: Service<Request<ReqBody>>,
     {
-        Waiting { judging: Judging, request: Option<(S, ReqBody)> },
-        Calling { #[pin] response: S::Future, admitted: Option<Admitted> },
-        Refusing { building: Building },
+        Waiting { verdict: VerdictFuture, request: Option<(S, ReqBody)> },
+        Calling { #[pin] response: S::Future, admitted: Option<AdmittedRequest> },
+        Refusing { building: RefusalFuture },
         Refused { response: Option<Response<Bytes>> },
     }
 }
@@ -79,17 +79,17 @@ where
     S: Service<Request<ReqBody>>,
 {
     /// `inner` is the service that `poll_ready` prepared.
-    pub(super) fn waiting(judging: Judging, inner: S, body: ReqBody) -> Self {
+    pub(super) fn waiting(verdict: VerdictFuture, inner: S, body: ReqBody) -> Self {
         Self {
             state: State::Waiting {
-                judging,
+                verdict,
                 request: Some((inner, body)),
             },
         }
     }
 
     #[inline(always)]
-    pub(super) fn calling(response: S::Future, admitted: Admitted) -> Self {
+    pub(super) fn calling(response: S::Future, admitted: AdmittedRequest) -> Self {
         Self {
             state: State::Calling {
                 response,
@@ -98,9 +98,9 @@ where
         }
     }
 
-    pub(super) fn refused(refused: Refused) -> Self {
+    pub(super) fn refused(response: RefusalResponse) -> Self {
         Self {
-            state: State::refused(refused),
+            state: State::refused(response),
         }
     }
 }
@@ -110,12 +110,12 @@ where
     S: Service<Request<ReqBody>>,
 {
     #[inline]
-    fn refused(refused: Refused) -> Self {
-        match refused {
-            Refused::Now(response) => Self::Refused {
+    fn refused(response: RefusalResponse) -> Self {
+        match response {
+            RefusalResponse::Now(response) => Self::Refused {
                 response: Some(response),
             },
-            Refused::Later(building) => Self::Refusing { building },
+            RefusalResponse::Later(building) => Self::Refusing { building },
         }
     }
 }
@@ -130,10 +130,10 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.as_mut().project().state.project() {
-            StateProj::Waiting { judging, request } => {
-                let (judged, parts) = ready!(judging.as_mut().poll(cx));
+            StateProj::Waiting { verdict, request } => {
+                let (verdict, parts) = ready!(verdict.as_mut().poll(cx));
                 let (inner, body) = request.take().expect(POLLED_AGAIN);
-                let next = after(judged, inner, parts, body);
+                let next = after(verdict, inner, parts, body);
                 self.as_mut().project().state.set(next);
                 // Once: no state leads back to this one.
                 self.poll(cx)
@@ -149,8 +149,8 @@ where
                     }
                     Poll::Pending => return Poll::Pending,
                 };
-                let held = admitted.take().expect(POLLED_AGAIN).respond(&mut response);
-                Poll::Ready(Ok(response.map(|body| ThrottleBody::inner(body, held))))
+                let guard = admitted.take().expect(POLLED_AGAIN).respond(&mut response);
+                Poll::Ready(Ok(response.map(|body| ThrottleBody::inner(body, guard))))
             }
             StateProj::Refusing { building } => {
                 let response = ready!(building.as_mut().poll(cx));
@@ -169,19 +169,24 @@ where
 }
 
 #[inline(never)]
-fn after<S, ReqBody>(judged: Judged, mut inner: S, parts: Parts, body: ReqBody) -> State<S, ReqBody>
+fn after<S, ReqBody>(
+    verdict: Verdict,
+    mut inner: S,
+    parts: Parts,
+    body: ReqBody,
+) -> State<S, ReqBody>
 where
     S: Service<Request<ReqBody>>,
 {
-    match judged {
-        Judged::Pass(admitted) => {
+    match verdict {
+        Verdict::Pass(admitted) => {
             let response = inner.call(Request::from_parts(parts, body));
             State::Calling {
                 response,
                 admitted: Some(admitted),
             }
         }
-        Judged::Refuse(refused) => State::refused(refused),
+        Verdict::Refuse(response) => State::refused(response),
     }
 }
 

@@ -8,7 +8,7 @@ use super::build::{Origin, build};
 use super::builder::ThrottleBuilder;
 use super::current::{Current, Live};
 use super::service::Throttle;
-use super::shared::Shared;
+use super::shared_layer::SharedLayer;
 use crate::event::LayerInfo;
 use crate::limit::IntoLimitTree;
 use crate::usage::Settlements;
@@ -311,7 +311,10 @@ impl<B: Backend> ThrottleLayer<B> {
 }
 
 /// The settings and the backend of a version, for other limits. Nothing observes them.
-fn of_version<B: Backend>(version: &Shared<B>, limits: impl IntoLimitTree) -> ThrottleBuilder<B> {
+fn of_version<B: Backend>(
+    version: &SharedLayer<B>,
+    limits: impl IntoLimitTree,
+) -> ThrottleBuilder<B> {
     ThrottleBuilder {
         limits: limits.into_limit_tree(),
         backend: version.backend.clone(),

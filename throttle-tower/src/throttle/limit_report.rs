@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Decision, Policy, Status};
 
-use super::announced::Announced;
+use super::announcement::Announcement;
 use super::peek_states::PeekStates;
 use crate::event::{LimitState, LimitStatus, LimitUnits};
 use crate::time::wall_micros;
@@ -62,12 +62,12 @@ use crate::time::wall_micros;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct LimitReport(Arc<Decided>);
+pub struct LimitReport(Arc<ReportData>);
 
 /// What a request's report and the headers of its response say.
-struct Decided {
+struct ReportData {
     decision: Decision,
-    announced: Arc<Announced>,
+    announced: Arc<Announcement>,
     /// When it was decided, if a header states instants.
     now_unix_us: u64,
     /// The decision with a status for each policy of the layer, if it was made about a part of them
@@ -81,14 +81,14 @@ impl RefUnwindSafe for LimitReport {}
 
 impl LimitReport {
     #[inline(always)]
-    pub(super) fn new(decision: Decision, announced: Arc<Announced>) -> Self {
+    pub(super) fn new(decision: Decision, announced: Arc<Announcement>) -> Self {
         // To read the clock takes longer than to write the headers.
         let now_unix_us = if announced.options.dialect.form().states_instants {
             wall_micros()
         } else {
             0
         };
-        Self(Arc::new(Decided {
+        Self(Arc::new(ReportData {
             decision,
             announced,
             now_unix_us,
@@ -97,7 +97,7 @@ impl LimitReport {
     }
 
     #[inline]
-    pub(super) fn announced(&self) -> &Announced {
+    pub(super) fn announced(&self) -> &Announcement {
         &self.0.announced
     }
 
@@ -155,18 +155,18 @@ impl LimitReport {
         let announced = self.announced();
         let peek = announced.peek.as_deref();
         let of_rates = self.decided().statuses().iter().enumerate();
-        let of_rates = of_rates.filter_map(|(here, status)| {
-            let index = announced.indices.get(here).copied().unwrap_or(here);
+        let of_rates = of_rates.filter_map(|(index, status)| {
+            let limit = announced.limit_indices.get(index).copied().unwrap_or(index);
             let state = match (
-                peek.and_then(|peek| peek.absences[index]),
+                peek.and_then(|peek| peek.absences[limit]),
                 status.decided_by().error(),
             ) {
                 (Some(absence), _) => absence.into(),
-                (None, _) if status.applies() => self.units(here, status),
+                (None, _) if status.applies() => self.units(index, status),
                 (None, Some(why)) if peek.is_some() => LimitState::Open(why),
                 (None, _) => return None,
             };
-            Some((index, state))
+            Some((limit, state))
         });
         let permits = peek.into_iter().flat_map(|peek| &peek.permits);
         let of_permits = permits.map(|(index, permit)| (*index, permit.shown()));
@@ -179,12 +179,12 @@ impl LimitReport {
     }
 
     /// The state of a policy that applies.
-    fn units<'a>(&'a self, here: usize, status: &'a Status) -> LimitState<'a> {
+    fn units<'a>(&'a self, index: usize, status: &'a Status) -> LimitState<'a> {
         let announced = self.announced();
-        let policy = announced.policies[here].tier(status.tier());
+        let policy = announced.policies[index].tier(status.tier());
         let capacity = policy.algorithm().capacity();
-        let call = announced.peek.as_deref().map(|peek| &peek.calls[here]);
-        let terms = announced.terms(here, status.tier());
+        let call = announced.peek.as_deref().map(|peek| &peek.calls[index]);
+        let terms = announced.terms(index, status.tier());
         let most = terms.class.as_ref().map_or(capacity, |_| terms.quota.most);
         LimitState::Units(LimitUnits {
             status,
@@ -235,12 +235,12 @@ impl LimitReport {
     /// one with the least left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
-        let place = self.decided().binding()?;
+        let index = self.decided().binding()?;
         Some(
             self.announced()
                 .policies
-                .get(place)?
-                .tier(self.decided().statuses().get(place)?.tier()),
+                .get(index)?
+                .tier(self.decided().statuses().get(index)?.tier()),
         )
     }
 
@@ -274,17 +274,17 @@ impl LimitReport {
             .iter()
             .zip(self.decided().statuses())
             .enumerate();
-        let (place, (_, status)) =
+        let (index, (_, status)) =
             statuses.find(|(_, (one, status))| one.name() == policy && status.applies())?;
         self.announced()
-            .terms(place, status.tier())
+            .terms(index, status.tier())
             .class
             .as_deref()
     }
 
     /// The names of the policies that refused the request; none if it was admitted.
     pub fn violated(&self) -> impl Iterator<Item = &str> + Clone {
-        self.violated_places().map(|(_, policy)| policy.name())
+        self.violated_policies().map(|(_, policy)| policy.name())
     }
 
     /// The [audited](crate::Limit::audit) policies that would have refused the request, each with
@@ -297,29 +297,29 @@ impl LimitReport {
     /// that [`warn_at`](crate::Limit::warn_at) says. None if no limit has one.
     pub fn near(&self) -> impl Iterator<Item = &Policy> {
         let (policies, statuses) = (&self.announced().policies, self.decided().statuses());
-        self.near_places()
+        self.near_indices()
             .into_iter()
-            .filter_map(|place| Some(policies.get(place)?.tier(statuses.get(place)?.tier())))
+            .filter_map(|index| Some(policies.get(index)?.tier(statuses.get(index)?.tier())))
     }
 
     /// The indices of the [near](Self::near) policies.
     #[inline(never)]
-    pub(super) fn near_places(&self) -> SmallVec<[usize; 2]> {
+    pub(super) fn near_indices(&self) -> SmallVec<[usize; 2]> {
         let (announced, decision) = (self.announced(), self.decided());
         let limits = announced
             .warn_at
             .iter()
             .zip(decision.statuses())
             .enumerate();
-        let near = limits.filter(|(place, (warn_at, status))| {
-            let most = announced.terms(*place, status.tier()).quota.most;
+        let near = limits.filter(|(index, (warn_at, status))| {
+            let most = announced.terms(*index, status.tier()).quota.most;
             warn_at.is_some_and(|warn_at| warn_at.is_reached(most, status))
         });
-        near.map(|(place, _)| place).collect()
+        near.map(|(index, _)| index).collect()
     }
 
     /// The policies that refused the request, with their indices.
-    pub(super) fn violated_places(&self) -> impl Iterator<Item = (usize, &Policy)> + Clone {
+    pub(super) fn violated_policies(&self) -> impl Iterator<Item = (usize, &Policy)> + Clone {
         let statuses = self
             .announced()
             .policies
@@ -328,7 +328,7 @@ impl LimitReport {
             .enumerate();
         statuses
             .filter(|(_, (_, status))| status.is_violated())
-            .map(|(place, (policy, _))| (place, policy))
+            .map(|(index, (policy, _))| (index, policy))
     }
 }
 
@@ -408,7 +408,7 @@ mod tests {
                 )
                 .unwrap(),
         );
-        let announced = Arc::new(Announced::new(
+        let announced = Arc::new(Announcement::new(
             &policies,
             |_| &[],
             ResponseOptions::default(),

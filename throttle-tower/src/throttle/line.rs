@@ -27,7 +27,7 @@ const LONGEST_LOOK: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(super) struct Line {
     first: Option<First>,
-    behind: VecDeque<Waiting>,
+    behind: VecDeque<WaitingEntry>,
     /// The units of all its requests.
     units: u64,
     /// Of the requests that have left their positions after the first.
@@ -38,20 +38,20 @@ pub(super) type Wakers = SmallVec<[Waker; 1]>;
 
 /// A request as a line knows it.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct LineEntry {
     /// Counts arrivals.
     pub(super) number: u64,
     pub(super) units: u64,
 }
 
 struct First {
-    entry: Entry,
+    entry: LineEntry,
     /// When it has lost its turn unless it is polled.
     until: Instant,
 }
 
-struct Waiting {
-    entry: Entry,
+struct WaitingEntry {
+    entry: LineEntry,
     /// When its timer wakes it, or the instant at which it was polled.
     looks: Instant,
     waker: Option<Waker>,
@@ -59,8 +59,8 @@ struct Waiting {
 
 /// What a request finds that is polled.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    Turn,
+pub(super) enum TurnState {
+    Now,
     /// When to look again.
     NotYet(Instant),
 }
@@ -74,26 +74,26 @@ impl Line {
         self.units
     }
 
-    pub(super) fn is_first(&self, entry: Entry) -> bool {
+    pub(super) fn is_first(&self, entry: LineEntry) -> bool {
         self.first
             .as_ref()
             .is_some_and(|first| first.entry.number == entry.number)
     }
 
     /// Whether a request stands in the line: it was not passed.
-    pub(super) fn contains(&self, entry: Entry) -> bool {
-        self.is_first(entry) || self.place(entry).is_ok()
+    pub(super) fn contains(&self, entry: LineEntry) -> bool {
+        self.is_first(entry) || self.position(entry).is_ok()
     }
 
     /// Adds a request behind those that arrived before it, if it does not stand in the line.
-    pub(super) fn enter(&mut self, entry: Entry, now: Instant) {
+    pub(super) fn enter(&mut self, entry: LineEntry, now: Instant) {
         if !self.is_first(entry)
-            && let Err(place) = self.place(entry)
+            && let Err(position) = self.position(entry)
         {
             self.units = self.units.saturating_add(entry.units);
             self.behind.insert(
-                place,
-                Waiting {
+                position,
+                WaitingEntry {
                     entry,
                     looks: now,
                     waker: None,
@@ -103,28 +103,33 @@ impl Line {
     }
 
     /// What a request finds when it is polled. A request that was passed stands in the line again.
-    pub(super) fn look(&mut self, entry: Entry, waker: Option<&Waker>, now: Instant) -> Found {
+    pub(super) fn look(
+        &mut self,
+        entry: LineEntry,
+        waker: Option<&Waker>,
+        now: Instant,
+    ) -> TurnState {
         if !self.is_first(entry) {
             self.enter(entry, now);
-            if let Ok(place) = self.place(entry) {
-                self.behind[place].looks = now;
+            if let Ok(position) = self.position(entry) {
+                self.behind[position].looks = now;
             }
             self.pass_overdue(now);
         }
-        match (&self.first, self.place(entry)) {
-            (Some(first), Ok(place)) => {
-                let waiting = &mut self.behind[place];
-                let steps = STEP.saturating_mul(u32::try_from(place).unwrap_or(u32::MAX));
+        match (&self.first, self.position(entry)) {
+            (Some(first), Ok(position)) => {
+                let waiting = &mut self.behind[position];
+                let steps = STEP.saturating_mul(u32::try_from(position).unwrap_or(u32::MAX));
                 waiting.looks = first.until.min(now + LONGEST_LOOK) + steps;
                 waiting.waker = waker.cloned();
-                Found::NotYet(waiting.looks)
+                TurnState::NotYet(waiting.looks)
             }
-            _ => Found::Turn,
+            _ => TurnState::Now,
         }
     }
 
     /// Sets until when the request that has the turn keeps it although it is not polled.
-    pub(super) fn keep_turn(&mut self, entry: Entry, until: Instant) {
+    pub(super) fn keep_turn(&mut self, entry: LineEntry, until: Instant) {
         if let Some(first) = self
             .first
             .as_mut()
@@ -148,13 +153,13 @@ impl Line {
     }
 
     /// Removes a request. If it had the turn, the next one has it.
-    pub(super) fn leave(&mut self, entry: Entry, now: Instant) {
+    pub(super) fn leave(&mut self, entry: LineEntry, now: Instant) {
         if self.is_first(entry) {
             self.end_turn();
             self.start_turn(now + GRACE);
-        } else if let Ok(place) = self.place(entry) {
+        } else if let Ok(position) = self.position(entry) {
             self.woken
-                .extend(self.behind.remove(place).and_then(|left| left.waker));
+                .extend(self.behind.remove(position).and_then(|left| left.waker));
             self.units = self.units.saturating_sub(entry.units);
         }
     }
@@ -182,7 +187,7 @@ impl Line {
         }
     }
 
-    fn place(&self, entry: Entry) -> Result<usize, usize> {
+    fn position(&self, entry: LineEntry) -> Result<usize, usize> {
         self.behind
             .binary_search_by_key(&entry.number, |waiting| waiting.entry.number)
     }
@@ -194,8 +199,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn entry(number: u64) -> Entry {
-        Entry { number, units: 10 }
+    fn entry(number: u64) -> LineEntry {
+        LineEntry { number, units: 10 }
     }
 
     /// A line of so many requests, of which the first keeps its turn for a second.
@@ -216,13 +221,13 @@ mod tests {
     #[test]
     fn request_that_was_passed_has_the_next_turn_when_it_is_polled() {
         let (mut line, now) = line_of(4);
-        assert_eq!(line.look(entry(2), None, now + 1_010 * MS), Found::Turn);
+        assert_eq!(line.look(entry(2), None, now + 1_010 * MS), TurnState::Now);
         assert!(!line.contains(entry(0)) && !line.contains(entry(1)));
         line.keep_turn(entry(2), now + 1_100 * MS);
         for number in [3, 1, 0] {
             assert!(matches!(
                 line.look(entry(number), None, now + 1_020 * MS),
-                Found::NotYet(_)
+                TurnState::NotYet(_)
             ));
         }
         for next in [0, 1, 3] {

@@ -39,16 +39,16 @@ impl Shares {
         set: &PolicySet,
         rule: RuleOf<'_>,
     ) -> Result<Option<Self>, ConfigError> {
-        let local = |place: usize| rule(place)?.processes();
-        let busy = |place: usize| match rule(place)? {
+        let local = |index: usize| rule(index)?.processes();
+        let busy = |index: usize| match rule(index)? {
             OnError::Open => Some(NonZeroU32::MIN),
             rule => rule.processes(),
         };
-        let places = 0..set.policies().len();
-        if places.clone().all(|place| busy(place).is_none()) {
+        let indices = 0..set.policies().len();
+        if indices.clone().all(|index| busy(index).is_none()) {
             return Ok(None);
         }
-        let is_warm = places.clone().any(|place| local(place).is_some());
+        let is_warm = indices.clone().any(|index| local(index).is_some());
         Ok(Some(Self {
             local: store.share(set, &local)?,
             busy: store.share(set, &busy)?,
@@ -74,8 +74,8 @@ impl Shares {
     }
 
     /// Counts a strike of a key about which a share has decided: both are in one store.
-    pub(super) fn strike(&self, policy: usize, key: Key, ban: Ban) -> Answer<Vec<ExceptedKey>> {
-        self.busy.strike(policy, key, ban)
+    pub(super) fn strike(&self, index: usize, key: Key, ban: Ban) -> Answer<Vec<ExceptedKey>> {
+        self.busy.strike(index, key, ban)
     }
 
     /// Keeps the shares of local limits warm.

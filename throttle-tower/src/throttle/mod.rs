@@ -2,7 +2,7 @@
 //! happens to a request.
 //!
 //! What a user sets is in `builder` and `builder_settings`, what responses say about the policies
-//! in `announced`, and what clones of a layer share in `shared`. If the limits are replaced, a
+//! in `announcement`, and what clones of a layer share in `shared_layer`. If the limits are replaced, a
 //! request finds the new ones through `current`. `peek` states what would happen to a request;
 //! `status` writes it for clients that ask what they have left. `corrections` changes single keys.
 
@@ -12,7 +12,7 @@ mod layer;
 // The setters of a layer follow it.
 mod builder;
 
-mod announced;
+mod announcement;
 mod body;
 mod build;
 mod builder_settings;
@@ -20,11 +20,9 @@ mod corrections;
 mod current;
 mod forecast;
 mod future;
-mod in_progress;
 mod limit_report;
 mod line;
 mod local_shares;
-mod narrowed;
 mod openapi;
 mod optional_steps;
 mod options;
@@ -35,10 +33,12 @@ mod permits;
 mod queues;
 mod refusal;
 mod report_built;
+mod request_guard;
 mod response_builder;
 mod response_options;
+mod selection_table;
 mod service;
-mod shared;
+mod shared_layer;
 #[cfg(feature = "axum")]
 mod status;
 mod steps;

@@ -1,7 +1,7 @@
 //! What the limits of a layer make use of.
 
 use super::permits::Permits;
-use crate::limit::{Applied, ChargeRules, Keying};
+use crate::limit::{ChargeRules, KeySource, LimitSettings};
 
 /// Which optional steps some limit of the layer uses. A step that none uses costs a request
 /// nothing.
@@ -27,7 +27,7 @@ pub(super) struct OptionalSteps {
 }
 
 impl OptionalSteps {
-    pub(super) fn of(applied: &[Applied], permits: &Permits) -> Self {
+    pub(super) fn of(applied: &[LimitSettings], permits: &Permits) -> Self {
         let has_classes = applied.iter().any(|limit| limit.priority.is_some());
         let any =
             |uses: fn(&ChargeRules) -> bool| applied.iter().any(|limit| uses(&limit.charge_rules));
@@ -49,7 +49,7 @@ impl OptionalSteps {
             terms: has_classes
                 || applied
                     .iter()
-                    .any(|limit| matches!(limit.keying, Keying::Tiered(_))),
+                    .any(|limit| matches!(limit.key_source, KeySource::Tiered(_))),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::builder_settings::BuilderSettings;
 use super::local_shares::LocalStore;
 use crate::event::Observers;
 use crate::jitter;
-use crate::limit::{Applied, OnError};
+use crate::limit::{LimitSettings, OnError};
 use crate::log::OncePerMinute;
 use crate::usage::Background;
 
@@ -52,7 +52,7 @@ impl Options {
     }
 
     /// What happens to requests of a limit when the store fails.
-    pub(super) fn on_error_of(&self, limit: &Applied) -> Option<OnError> {
+    pub(super) fn on_error_of(&self, limit: &LimitSettings) -> Option<OnError> {
         limit.on_error.or(self.settings.on_error)
     }
 

@@ -7,13 +7,13 @@ use throttle_core::{Backend, BackendError, Decision, Policy};
 use super::layer::ThrottleLayer;
 use super::limit_report::LimitReport;
 use super::peek_states::{Absence, PeekStates, PermitState};
-use super::shared::Shared;
-use super::steps::ask::{Asked, Calls, Inquiry, ask};
+use super::shared_layer::SharedLayer;
+use super::steps::ask::{Calls, Inquiry, RequestCalls, ask};
 use super::steps::decide::report;
 use super::steps::look_up::look_up;
 use super::steps::refuse::closed;
 use super::steps::wait_queue::held_for;
-use crate::limit::{Applied, OnMissing, SelectedLimits, select};
+use crate::limit::{LimitSettings, OnMissing, SelectedLimits, select};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Returns what would happen to a request with this head, charged nothing. `None` if the layer
@@ -67,7 +67,7 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> SharedLayer<B> {
     /// What would happen to a request; `None` if the layer does not apply to it.
     ///
     /// # Errors
@@ -84,10 +84,10 @@ impl<B: Backend> Shared<B> {
 
     /// The call of a request in the limit on a rate at an index. `None` if it does not apply or
     /// there is no key.
-    pub(super) async fn call_of(&self, policy: usize, parts: &Parts) -> Option<Call> {
-        let only = Scope::Only(self.applied[policy].index);
-        let (mut asked, _) = find(self, only, parts).await;
-        Some(asked.calls.swap_remove(policy)).filter(|call| call.key().is_some())
+    pub(super) async fn call_of(&self, index: usize, parts: &Parts) -> Option<Call> {
+        let only = Scope::Only(self.applied[index].limit_index);
+        let (mut request, _) = find(self, only, parts).await;
+        Some(request.calls.swap_remove(index)).filter(|call| call.key().is_some())
     }
 }
 
@@ -115,18 +115,23 @@ pub(super) struct ClosedLimits {
 ///
 /// If the store has failed and a limit is closed then.
 pub(super) async fn look<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     scope: Scope,
     parts: &Parts,
 ) -> Result<LimitReport, ClosedLimits> {
-    let (asked, absences) = find(shared, scope, parts).await;
-    let calls: Calls = asked.calls.into_iter().map(Call::peeking).collect();
+    let (request, absences) = find(shared, scope, parts).await;
+    let calls: Calls = request.calls.into_iter().map(Call::peeking).collect();
     let decision = decide(shared, &calls).await?;
     let rejects = |absence: &Option<Absence>| matches!(absence, Some(Absence::NoKey(Some(_))));
-    let may_pass = shared.permits.look(&asked.needs).is_ok() && !absences.iter().any(rejects);
-    let limits = shared.permits.limits().iter().zip(&asked.needs).enumerate();
+    let may_pass = shared.permits.look(&request.needs).is_ok() && !absences.iter().any(rejects);
+    let limits = shared
+        .permits
+        .limits()
+        .iter()
+        .zip(&request.needs)
+        .enumerate();
     let permits = limits.map(|(number, (limit, call))| {
-        let index = limit.applied.index;
+        let index = limit.applied.limit_index;
         let state = match (absences[index], call.key()) {
             (None, Some(key)) => PermitState::Counted {
                 key: key.clone(),
@@ -148,7 +153,10 @@ pub(super) async fn look<B: Backend>(
     Ok(report(shared, decision, &calls).of_peek(states))
 }
 
-async fn decide<B: Backend>(shared: &Shared<B>, calls: &Calls) -> Result<Decision, ClosedLimits> {
+async fn decide<B: Backend>(
+    shared: &SharedLayer<B>,
+    calls: &Calls,
+) -> Result<Decision, ClosedLimits> {
     if calls.iter().all(|call| call.key().is_none()) {
         return Ok(Decision::not_limited(calls.len()));
     }
@@ -167,21 +175,21 @@ async fn decide<B: Backend>(shared: &Shared<B>, calls: &Calls) -> Result<Decisio
 
 /// Finds the calls of a request, and waits for the lookups that it needs.
 async fn find<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     scope: Scope,
     parts: &Parts,
-) -> (Asked, Vec<Option<Absence>>) {
+) -> (RequestCalls, Vec<Option<Absence>>) {
     let limits = shared.applied.len() + shared.permits.limits().len();
     let mut finding = Finding {
         scope,
         selected: select(&shared.selections, parts),
         absences: vec![None; limits],
     };
-    let mut asked = Asked::default();
+    let mut request = RequestCalls::default();
     let mut lookups = Vec::new();
-    let Ok(()) = ask(&mut finding, shared, parts, (&mut asked, &mut lookups));
-    let Ok(()) = look_up(&mut finding, shared, &mut asked, lookups, parts).await;
-    (asked, finding.absences)
+    let Ok(()) = ask(&mut finding, shared, parts, (&mut request, &mut lookups));
+    let Ok(()) = look_up(&mut finding, shared, &mut request, lookups, parts).await;
+    (request, finding.absences)
 }
 
 /// What a peek finds before it asks the backend.
@@ -195,21 +203,21 @@ struct Finding {
 impl<B: Backend> Inquiry<B> for Finding {
     type Refusal = std::convert::Infallible;
 
-    fn applies(&mut self, limit: &Applied, parts: &Parts) -> bool {
+    fn applies(&mut self, limit: &LimitSettings, parts: &Parts) -> bool {
         let holds = || limit.applies(&self.selected, parts);
         let applies = match self.scope {
             Scope::Request => holds(),
             #[cfg(feature = "axum")]
             Scope::Client => !limit.by_route,
-            Scope::Only(only) => limit.index == only && holds(),
+            Scope::Only(only) => limit.limit_index == only && holds(),
         };
         if !applies {
-            self.absences[limit.index] = Some(Absence::DoesNotApply);
+            self.absences[limit.limit_index] = Some(Absence::DoesNotApply);
         }
         applies
     }
 
-    fn cost(&self, limit: &Applied, parts: &Parts) -> u64 {
+    fn cost(&self, limit: &LimitSettings, parts: &Parts) -> u64 {
         match self.scope {
             #[cfg(feature = "axum")]
             Scope::Client => 1,
@@ -219,8 +227,8 @@ impl<B: Backend> Inquiry<B> for Finding {
 
     fn without_key(
         &mut self,
-        _: &Shared<B>,
-        limit: &Applied,
+        _: &SharedLayer<B>,
+        limit: &LimitSettings,
         shared_budget: Call,
         _: &Parts,
     ) -> Result<Call, Self::Refusal> {
@@ -231,7 +239,7 @@ impl<B: Backend> Inquiry<B> for Finding {
             OnMissing::Skip => None,
             OnMissing::Reject(status) => Some(status),
         };
-        self.absences[limit.index] = Some(Absence::NoKey(status));
+        self.absences[limit.limit_index] = Some(Absence::NoKey(status));
         Ok(Call::SKIP)
     }
 }

@@ -52,8 +52,8 @@ impl Permit {
         self.0.iter().flat_map(|permits| permits.by_name())
     }
 
-    pub(super) fn new(held: Arc<HeldPermits>) -> Self {
-        Self(smallvec![held])
+    pub(super) fn new(permits: Arc<HeldPermits>) -> Self {
+        Self(smallvec![permits])
     }
 
     /// These permits and those of the layers around this one.

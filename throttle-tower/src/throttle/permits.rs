@@ -18,15 +18,15 @@ pub(crate) struct Permits {
     set: PermitSet,
     /// The index of each limit's count.
     counts: Vec<usize>,
-    taken: Arc<Mutex<Counts>>,
+    taken: Arc<Mutex<PermitCounts>>,
 }
 
 /// The permits that are taken, by limit and key. One lock for all, so that a request takes all its
 /// permits in one step.
 #[derive(Default)]
-struct Counts(Vec<(PolicyName, HashMap<Key, u64>)>);
+struct PermitCounts(Vec<(PolicyName, HashMap<Key, u64>)>);
 
-impl Counts {
+impl PermitCounts {
     /// The index of a limit's count. Limits of one name, which replace each other, count together.
     fn index(&mut self, name: &PolicyName) -> usize {
         let known = self.0.iter().position(|(own, _)| own == name);
@@ -82,7 +82,7 @@ impl Permits {
         self.free_of(&self.lock(), index, call)
     }
 
-    fn free_of(&self, taken: &Counts, index: usize, call: &Call) -> u64 {
+    fn free_of(&self, taken: &PermitCounts, index: usize, call: &Call) -> u64 {
         let counts = &taken.0[self.counts[index]].1;
         let taken = call.key().and_then(|key| counts.get(key)).copied();
         let most = self.set.limits[index].most.saturating_sub(call.reserve());
@@ -135,17 +135,17 @@ impl Permits {
         if own.is_empty() {
             return Ok(None);
         }
-        let held = HeldPermits {
+        let permits = HeldPermits {
             permits: AssertUnwindSafe(Arc::clone(self)),
             own,
             observers: AssertUnwindSafe(observers.clone()),
         };
-        held.report(|limit, permits| Activity::TookPermits { limit, permits });
-        Ok(Some(Arc::new(held)))
+        permits.report(|limit, permits| Activity::TookPermits { limit, permits });
+        Ok(Some(Arc::new(permits)))
     }
 
     /// The limits of which the request needs permits.
-    fn choose(&self, taken: &Counts, calls: &[Call]) -> Result<Indices, Indices> {
+    fn choose(&self, taken: &PermitCounts, calls: &[Call]) -> Result<Indices, Indices> {
         let mut choice = Choice {
             permits: self,
             taken,
@@ -165,7 +165,7 @@ impl Permits {
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    fn lock(&self) -> MutexGuard<'_, PermitCounts> {
         lock(&self.taken)
     }
 }
@@ -174,7 +174,7 @@ impl Permits {
 /// changes no count that a later choice depends on.
 struct Choice<'a> {
     permits: &'a Permits,
-    taken: &'a Counts,
+    taken: &'a PermitCounts,
     calls: &'a [Call],
     chosen: Indices,
     full: Indices,
@@ -266,7 +266,7 @@ impl HeldPermits {
 
     fn report(&self, activity: impl Fn(usize, u64) -> Activity) {
         for (index, _, permits) in &self.own {
-            let limit = self.permits.limits()[*index].applied.index;
+            let limit = self.permits.limits()[*index].applied.limit_index;
             self.observers.happened(activity(limit, *permits));
         }
     }

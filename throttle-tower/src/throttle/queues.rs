@@ -12,7 +12,7 @@ use throttle_core::{Algorithm, Key, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
 use super::forecast::{Forecast, made_up_for};
-use super::line::{Entry, Found, GRACE, Line};
+use super::line::{GRACE, Line, LineEntry, TurnState};
 use crate::event::{Activity, Observers};
 use crate::lock::lock;
 use crate::time::FAR;
@@ -59,22 +59,26 @@ impl Queues {
 
     /// Takes the last position of a queue; `None` if it would wait in vain there, or too many
     /// requests wait in all queues.
-    pub(super) fn join(self: &Arc<Self>, key: QueueKey, joining: &Joining<'_>) -> Option<Place> {
+    pub(super) fn join(
+        self: &Arc<Self>,
+        key: QueueKey,
+        joining: &JoinRequest<'_>,
+    ) -> Option<QueueTicket> {
         let now = Instant::now();
         self.change(&key, joining.late, |queue| queue.line.pass_overdue(now));
-        let entry = Entry {
+        let entry = LineEntry {
             number: self.joined.fetch_add(1, Ordering::Relaxed),
             units: joining.units,
         };
-        let place = Place {
+        let ticket = QueueTicket {
             queues: Arc::clone(self),
             key,
             entry,
             late: joining.late,
             seen: None,
         };
-        let reserve = place.key.2;
-        let joins = place.change(|queue| {
+        let reserve = ticket.key.2;
+        let joins = ticket.change(|queue| {
             let joins = joining.is_admitted_in_time_behind(queue, reserve)
                 && self.waiting.load(Ordering::Acquire) < joining.most;
             if joins {
@@ -82,7 +86,7 @@ impl Queues {
             }
             joins
         });
-        joins.then_some(place)
+        joins.then_some(ticket)
     }
 
     /// The instant at which a request behind all others of a queue is admitted.
@@ -135,7 +139,7 @@ impl Queues {
 }
 
 /// A request that may join a queue.
-pub(super) struct Joining<'a> {
+pub(super) struct JoinRequest<'a> {
     pub(super) algorithm: &'a Algorithm,
     pub(super) units: u64,
     pub(super) deadline: Instant,
@@ -145,7 +149,7 @@ pub(super) struct Joining<'a> {
     pub(super) late: Duration,
 }
 
-impl Joining<'_> {
+impl JoinRequest<'_> {
     fn is_admitted_in_time_behind(&self, queue: &Queue, reserve: u64) -> bool {
         let Some(units) = queue.line.units().checked_add(self.units) else {
             return false;
@@ -166,17 +170,17 @@ impl Joining<'_> {
 }
 
 /// A request's position in a queue. Dropping it makes the next request the first.
-pub(super) struct Place {
+pub(super) struct QueueTicket {
     queues: Arc<Queues>,
     pub(super) key: QueueKey,
-    entry: Entry,
-    /// See [`Joining::late`].
+    entry: LineEntry,
+    /// See [`JoinRequest::late`].
     late: Duration,
     /// Those who are told when the request leaves, and when it joined.
     seen: Option<(Observers, Instant, usize)>,
 }
 
-impl Place {
+impl QueueTicket {
     /// Tells the observers of the request, now and when it leaves.
     pub(super) fn observed(mut self, observers: &Observers, limit: usize) -> Self {
         observers.happened(Activity::Queued { limit });
@@ -191,7 +195,7 @@ impl Place {
 
     /// Becomes the first if no other request is; whether it is the first.
     pub(super) fn try_become_first(&self) -> bool {
-        self.look(None) == Found::Turn
+        self.look(None) == TurnState::Now
     }
 
     /// Waits to be the first, until an instant at most; whether it is the first. A request that was
@@ -206,9 +210,9 @@ impl Place {
                     return Poll::Ready(false);
                 }
                 let looks = match self.look(Some(context.waker())) {
-                    Found::Turn => return Poll::Ready(true),
-                    Found::NotYet(_) if is_over => return Poll::Ready(false),
-                    Found::NotYet(looks) => looks.min(until),
+                    TurnState::Now => return Poll::Ready(true),
+                    TurnState::NotYet(_) if is_over => return Poll::Ready(false),
+                    TurnState::NotYet(looks) => looks.min(until),
                 };
                 if timer.deadline() != looks {
                     timer.as_mut().reset(looks);
@@ -266,7 +270,7 @@ impl Place {
         self.change(|queue| queue.line.contains(self.entry))
     }
 
-    fn look(&self, waker: Option<&Waker>) -> Found {
+    fn look(&self, waker: Option<&Waker>) -> TurnState {
         self.change(|queue| queue.line.look(self.entry, waker, Instant::now()))
     }
 
@@ -275,7 +279,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
         self.change(|queue| queue.line.leave(self.entry, Instant::now()));
         if let Some((observers, joined, limit)) = &self.seen {
@@ -317,7 +321,7 @@ mod tests {
         let join = || {
             queues.join(
                 key.clone(),
-                &Joining {
+                &JoinRequest {
                     algorithm,
                     units,
                     deadline,
@@ -342,7 +346,7 @@ mod tests {
         let join = |units| {
             queues.join(
                 key.clone(),
-                &Joining {
+                &JoinRequest {
                     algorithm,
                     units,
                     deadline,
@@ -376,7 +380,7 @@ mod tests {
             queues
                 .join(
                     key.clone(),
-                    &Joining {
+                    &JoinRequest {
                         algorithm,
                         units: 1,
                         deadline: now,

@@ -269,20 +269,20 @@ impl Refusal<'_> {
         content_type: HeaderValue,
         with_numbers: bool,
     ) -> Response<Bytes> {
-        let quota = |place: usize| {
-            let tier = report.decided().statuses().get(place)?.tier();
-            Some(&report.announced().terms(place, tier).quota)
+        let quota = |index: usize| {
+            let tier = report.decided().statuses().get(index)?.tier();
+            Some(&report.announced().terms(index, tier).quota)
         };
-        let violations = report.violated_places().filter_map(|(place, policy)| {
-            let (quota, unit) = (quota(place)?, policy.unit().unwrap_or("requests"));
+        let violations = report.violated_policies().filter_map(|(index, policy)| {
+            let (quota, unit) = (quota(index)?, policy.unit().unwrap_or("requests"));
             let description = format!("no more than {} {unit} in {} s", quota.q, quota.w);
             Some(Violation {
                 policy: policy.name(),
                 description: with_numbers.then_some(description),
             })
         });
-        let binding = report.decided().binding().and_then(|place| {
-            let most = with_numbers.then_some(quota(place)?.q);
+        let binding = report.decided().binding().and_then(|index| {
+            let most = with_numbers.then_some(quota(index)?.q);
             Some((report.binding()?.name(), most))
         });
         grpc::quota_exceeded(

@@ -10,33 +10,33 @@ use http::Response;
 use super::refusal::Refusal;
 
 /// A response that is being built.
-pub(super) type Building = Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>;
+pub(super) type RefusalFuture = Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>;
 
 /// The user's closure.
 #[derive(Clone)]
 pub(super) enum ResponseBuilder {
     AtOnce(Build<Response<Bytes>>),
-    Later(Build<Building>),
+    Later(Build<RefusalFuture>),
 }
 
 type Build<T> = Arc<dyn Fn(&Refusal<'_>) -> T + Send + Sync>;
 
 impl ResponseBuilder {
-    pub(super) fn build(&self, refusal: &Refusal<'_>) -> Refused {
+    pub(super) fn build(&self, refusal: &Refusal<'_>) -> RefusalResponse {
         match self {
-            Self::AtOnce(build) => Refused::Now(build(refusal)),
-            Self::Later(build) => Refused::Later(build(refusal)),
+            Self::AtOnce(build) => RefusalResponse::Now(build(refusal)),
+            Self::Later(build) => RefusalResponse::Later(build(refusal)),
         }
     }
 }
 
 /// The response of a refused request.
-pub(super) enum Refused {
+pub(super) enum RefusalResponse {
     Now(Response<Bytes>),
-    Later(Building),
+    Later(RefusalFuture),
 }
 
-impl Refused {
+impl RefusalResponse {
     /// Changes the response, as soon as there is one.
     #[inline]
     pub(super) fn changed(

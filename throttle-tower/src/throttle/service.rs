@@ -9,8 +9,8 @@ use tower_service::Service;
 use super::body::ThrottleBody;
 use super::current::Current;
 use super::future::ResponseFuture;
-use super::steps::judge::Judged;
-use super::steps::pipeline::{self, Started};
+use super::steps::judge::Verdict;
+use super::steps::pipeline::{self, RequestStage};
 use crate::inner_service::inner_service_accessors;
 
 /// The service of a [`ThrottleLayer`](crate::ThrottleLayer): decides each request before the inner
@@ -74,16 +74,16 @@ where
         let (mut parts, body) = request.into_parts();
         let Self { inner, current } = self;
         match pipeline::start(current.now(), &mut parts) {
-            Started::Judged(Judged::Pass(admitted)) => {
+            RequestStage::Decided(Verdict::Pass(admitted)) => {
                 ResponseFuture::calling(inner.call(Request::from_parts(parts, body)), admitted)
             }
-            Started::Judged(Judged::Refuse(refused)) => ResponseFuture::refused(refused),
-            Started::Waits(shared, asked, lookups) => {
+            RequestStage::Decided(Verdict::Refuse(refused)) => ResponseFuture::refused(refused),
+            RequestStage::Waits(shared, request, lookups) => {
                 // Takes the service that `poll_ready` prepared; a clone would not be ready.
                 let clone = inner.clone();
                 let inner = mem::replace(inner, clone);
-                let judging = pipeline::finish(shared, asked, lookups, parts);
-                ResponseFuture::waiting(Box::pin(judging), inner, body)
+                let verdict = pipeline::finish(shared, request, lookups, parts);
+                ResponseFuture::waiting(Box::pin(verdict), inner, body)
             }
         }
     }

@@ -14,8 +14,8 @@ use super::layer::ThrottleLayer;
 use super::limit_report::LimitReport;
 use super::peek::{Scope, look};
 use super::refusal::{NO_STORE, Reason};
-use super::response_builder::Refused;
-use super::shared::Shared;
+use super::response_builder::RefusalResponse;
+use super::shared_layer::SharedLayer;
 use super::steps::refuse::unavailable;
 use super::steps::write_headers::write_admitted;
 use crate::event::LimitState;
@@ -117,14 +117,14 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 }
 
-async fn respond<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Response<Body> {
+async fn respond<B: Backend>(shared: &SharedLayer<B>, parts: &Parts) -> Response<Body> {
     let report = match look(shared, Scope::Client, parts).await {
         Ok(report) => report,
         Err(failed) => {
             let reason = Reason::Store(failed.error.kind(), &failed.policies);
             return match unavailable(shared, reason, parts) {
-                Refused::Now(response) => response.map(Body::from),
-                Refused::Later(building) => building.await.map(Body::from),
+                RefusalResponse::Now(response) => response.map(Body::from),
+                RefusalResponse::Later(building) => building.await.map(Body::from),
             };
         }
     };
@@ -142,16 +142,16 @@ async fn respond<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Response<Body
 fn body(report: &LimitReport) -> String {
     let (announced, null) = (report.announced(), || "null".to_owned());
     let mut limits = Vec::new();
-    for (place, (policy, status)) in announced
+    for (index, (policy, status)) in announced
         .policies
         .iter()
         .zip(report.decided().statuses())
         .enumerate()
     {
-        if !announced.tells(place, status) {
+        if !announced.tells(index, status) {
             continue;
         }
-        let quota = announced.terms(place, status.tier()).quota;
+        let quota = announced.terms(index, status.tier()).quota;
         // Under an exception more may be left than the policy announces.
         let remaining = status.remaining().min(quota.q);
         limits.push(object(&[

@@ -12,7 +12,7 @@ use super::unknown_client;
 use crate::client_ip::first_requests::{KnownSources, SourceVerdict};
 use crate::client_ip::{AddressOrigin, ClientIp, ResolvedAddress};
 use crate::extract::{self, Route};
-use crate::limit::Applied;
+use crate::limit::LimitSettings;
 use crate::log;
 
 /// A configuration that works, but probably not as intended: see
@@ -135,33 +135,33 @@ const REQUESTS_WITHOUT_KEY: u32 = 100;
 
 /// The warning that a request with a key gives, once for each limit at most.
 pub(super) fn key_found(
-    limit: &Applied,
+    limit: &LimitSettings,
     policy: &PolicyName,
     sources: &KnownSources,
     parts: &Parts,
 ) -> Option<Warning> {
-    limit.key_seen.found();
+    limit.key_history.found();
     match limit.client_ip() {
         Some(source) => unknown_client(limit, source, policy, sources, parts),
         None => {
-            limit.key_seen.settle();
+            limit.key_history.settle();
             None
         }
     }
 }
 
 fn unknown_client(
-    limit: &Applied,
+    limit: &LimitSettings,
     source: &ClientIp,
     policy: &PolicyName,
     sources: &KnownSources,
     parts: &Parts,
 ) -> Option<Warning> {
     let verdict = limit
-        .key_seen
+        .key_history
         .first_requests()
         .judge(source, extract::peer(parts), parts);
-    if verdict == SourceVerdict::Open || !limit.key_seen.settle() {
+    if verdict == SourceVerdict::Open || !limit.key_history.settle() {
         return None;
     }
     match verdict {
@@ -183,12 +183,12 @@ fn unknown_client(
 
 /// The warning that a request without a key gives, once for each limit.
 pub(super) fn missing_key(
-    limit: &Applied,
+    limit: &LimitSettings,
     policy: &PolicyName,
     sources: &KnownSources,
     parts: &Parts,
 ) -> Option<Warning> {
-    if limit.key_seen.is_settled() || limit.key_seen.has_key() {
+    if limit.key_history.is_settled() || limit.key_history.has_key() {
         return None;
     }
     let peer = extract::peer(parts);
@@ -209,13 +209,13 @@ pub(super) fn missing_key(
         _ if limit.by_peer && peer.is_none() => Warning::PeerUnknown {
             policy: policy.clone(),
         },
-        _ if limit.key_seen.missed() >= REQUESTS_WITHOUT_KEY => Warning::KeyNeverFound {
+        _ if limit.key_history.missed() >= REQUESTS_WITHOUT_KEY => Warning::KeyNeverFound {
             policy: policy.clone(),
-            extractor: limit.keying.describe(),
+            extractor: limit.key_source.describe(),
         },
         _ => return None,
     };
-    limit.key_seen.settle().then_some(warning)
+    limit.key_history.settle().then_some(warning)
 }
 
 /// Where warnings go, and whether the route was warned of.
@@ -249,7 +249,7 @@ impl Watch {
     pub(super) fn suspects(
         &self,
         uses: OptionalSteps,
-        applied: &[Applied],
+        applied: &[LimitSettings],
         calls: &[Call],
         parts: &Parts,
     ) -> bool {

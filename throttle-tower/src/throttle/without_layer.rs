@@ -7,7 +7,7 @@ use http::header::CACHE_CONTROL;
 use http::{Response, StatusCode};
 use throttle_core::{Decision, PolicySet};
 
-use super::announced::Announced;
+use super::announcement::Announcement;
 use super::limit_report::LimitReport;
 use super::refusal::{NO_STORE, problem_response};
 use super::response_options::ResponseOptions;
@@ -47,7 +47,7 @@ impl LimitReport {
     /// tier.
     #[must_use]
     pub fn of(set: &PolicySet, decision: Decision) -> Self {
-        let mut announced = Announced::new(set.policies(), |_| &[], ResponseOptions::default());
+        let mut announced = Announcement::new(set.policies(), |_| &[], ResponseOptions::default());
         announced.info = LayerInfo::of_policies(set.policies());
         Self::new(decision, Arc::new(announced))
     }

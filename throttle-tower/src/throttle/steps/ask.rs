@@ -4,17 +4,17 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, Key};
 
 use super::{classes, first_keys, missing_key};
-use crate::limit::{Applied, Found, Keying, LookedUp, PermitLimit};
+use crate::limit::{FoundKey, KeySource, LimitSettings, LookedUp, PermitLimit};
 use crate::throttle::permits::Needs;
-use crate::throttle::response_builder::Refused;
-use crate::throttle::shared::Shared;
+use crate::throttle::response_builder::RefusalResponse;
+use crate::throttle::shared_layer::SharedLayer;
 
 /// One call per policy.
 pub(crate) type Calls = SmallVec<[Call; 3]>;
 
 /// What a request asks of the limits.
 #[derive(Default)]
-pub(in crate::throttle) struct Asked {
+pub(in crate::throttle) struct RequestCalls {
     pub(in crate::throttle) calls: Calls,
     /// Of the limits on requests in flight.
     pub(in crate::throttle) needs: Needs,
@@ -22,7 +22,7 @@ pub(in crate::throttle) struct Asked {
 
 /// A key that has to be waited for. Its call is skipped until then.
 pub(in crate::throttle) struct Lookup {
-    pub(super) policy: usize,
+    pub(super) index: usize,
     pub(super) cost: u64,
     pub(super) key: LookedUp,
     /// The call of the key in its last known tier, without a class.
@@ -35,15 +35,15 @@ pub(in crate::throttle) trait Inquiry<B: Backend> {
     type Refusal;
 
     /// Returns whether a limit applies.
-    fn applies(&mut self, limit: &Applied, parts: &Parts) -> bool;
+    fn applies(&mut self, limit: &LimitSettings, parts: &Parts) -> bool;
 
     /// Returns the units that a limit is asked for.
-    fn cost(&self, limit: &Applied, parts: &Parts) -> u64 {
+    fn cost(&self, limit: &LimitSettings, parts: &Parts) -> u64 {
         limit.cost_of(parts)
     }
 
     /// Notes that a key was found.
-    fn note_key(&self, _: &Shared<B>, _: &Applied, _: &Parts) {}
+    fn note_key(&self, _: &SharedLayer<B>, _: &LimitSettings, _: &Parts) {}
 
     /// Returns the call where there is no key; `shared_budget` is the one on the budget of all
     /// requests without a key.
@@ -53,8 +53,8 @@ pub(in crate::throttle) trait Inquiry<B: Backend> {
     /// The refusal, where a key is required.
     fn without_key(
         &mut self,
-        shared: &Shared<B>,
-        limit: &Applied,
+        shared: &SharedLayer<B>,
+        limit: &LimitSettings,
         shared_budget: Call,
         parts: &Parts,
     ) -> Result<Call, Self::Refusal>;
@@ -64,33 +64,33 @@ pub(in crate::throttle) trait Inquiry<B: Backend> {
 pub(super) struct OfRequest<'a>(pub(super) &'a [usize]);
 
 impl<B: Backend> Inquiry<B> for OfRequest<'_> {
-    type Refusal = Box<Refused>;
+    type Refusal = Box<RefusalResponse>;
 
     #[inline]
-    fn applies(&mut self, limit: &Applied, parts: &Parts) -> bool {
+    fn applies(&mut self, limit: &LimitSettings, parts: &Parts) -> bool {
         !limit.is_conditional() || limit.applies(self.0, parts)
     }
 
     #[inline]
-    fn note_key(&self, shared: &Shared<B>, limit: &Applied, parts: &Parts) {
-        if !limit.key_seen.is_settled() {
+    fn note_key(&self, shared: &SharedLayer<B>, limit: &LimitSettings, parts: &Parts) {
+        if !limit.key_history.is_settled() {
             first_keys::key_found(shared, limit, parts);
         }
     }
 
     fn without_key(
         &mut self,
-        shared: &Shared<B>,
-        limit: &Applied,
+        shared: &SharedLayer<B>,
+        limit: &LimitSettings,
         shared_budget: Call,
         parts: &Parts,
-    ) -> Result<Call, Box<Refused>> {
+    ) -> Result<Call, Box<RefusalResponse>> {
         missing_key::call_without_key(shared, limit, shared_budget, parts)
     }
 }
 
 /// Finds the key, the cost, the tier and the class for every limit, or the lookup of its key. It
-/// fills `asked` in place, because calls are large.
+/// fills `request` in place, because calls are large.
 ///
 /// # Errors
 ///
@@ -98,46 +98,48 @@ impl<B: Backend> Inquiry<B> for OfRequest<'_> {
 #[inline]
 pub(in crate::throttle) fn ask<B: Backend, I: Inquiry<B>>(
     inquiry: &mut I,
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     parts: &Parts,
-    (asked, lookups): (&mut Asked, &mut Vec<Lookup>),
+    (request, lookups): (&mut RequestCalls, &mut Vec<Lookup>),
 ) -> Result<(), I::Refusal> {
-    asked.calls.reserve_exact(shared.applied.len());
-    for (policy, limit) in shared.applied.iter().enumerate() {
+    request.calls.reserve_exact(shared.applied.len());
+    for (index, limit) in shared.applied.iter().enumerate() {
         if !inquiry.applies(limit, parts) {
-            asked.calls.push(Call::SKIP);
+            request.calls.push(Call::SKIP);
             continue;
         }
         let cost = inquiry.cost(limit, parts);
         let mut later = |key, last| {
             lookups.push(Lookup {
-                policy,
+                index,
                 cost,
                 key,
                 last,
             });
             Call::SKIP
         };
-        let call = match &limit.keying {
-            Keying::Extracted(extractor) => {
+        let call = match &limit.key_source {
+            KeySource::Extracted(extractor) => {
                 let key = extractor.extract(parts);
                 call(inquiry, shared, (limit, cost), key, parts)?
             }
-            Keying::Tiered(lookup) => match lookup.find(parts) {
-                Found::Now(key, tier) => tier.of(call(inquiry, shared, (limit, cost), key, parts)?),
-                Found::Later { key, last } => {
+            KeySource::Tiered(lookup) => match lookup.find(parts) {
+                FoundKey::Now(key, tier) => {
+                    tier.of(call(inquiry, shared, (limit, cost), key, parts)?)
+                }
+                FoundKey::Later { key, last } => {
                     let last = last.map(|(key, tier)| tier.of(Call::from(key).costing(cost)));
                     later(key, last)
                 }
             },
-            Keying::Future(key) => later(key(parts, limit.key_deadline), None),
+            KeySource::Future(key) => later(key(parts, limit.key_deadline), None),
         };
-        asked.calls.push(call);
+        request.calls.push(call);
     }
     if shared.uses.permits_or_classes {
         for PermitLimit { applied: limit, .. } in shared.permits.limits() {
             let applies = inquiry.applies(limit, parts);
-            let need = match limit.keying.extractor().filter(|_| applies) {
+            let need = match limit.key_source.extractor().filter(|_| applies) {
                 Some(extractor) => {
                     let cost = inquiry.cost(limit, parts);
                     let key = extractor.extract(parts);
@@ -145,9 +147,9 @@ pub(in crate::throttle) fn ask<B: Backend, I: Inquiry<B>>(
                 }
                 None => Call::SKIP,
             };
-            asked.needs.push(limit.in_class(need, parts));
+            request.needs.push(limit.in_class(need, parts));
         }
-        classes::reserve(shared, &mut asked.calls, parts);
+        classes::reserve(shared, &mut request.calls, parts);
     }
     Ok(())
 }
@@ -160,8 +162,8 @@ pub(in crate::throttle) fn ask<B: Backend, I: Inquiry<B>>(
 #[inline(always)]
 pub(super) fn call<B: Backend, I: Inquiry<B>>(
     inquiry: &mut I,
-    shared: &Shared<B>,
-    (limit, cost): (&Applied, u64),
+    shared: &SharedLayer<B>,
+    (limit, cost): (&LimitSettings, u64),
     key: Option<Key>,
     parts: &Parts,
 ) -> Result<Call, I::Refusal> {

@@ -6,12 +6,12 @@ use http::request::Parts;
 use throttle_core::Backend;
 use throttle_core::backend::Call;
 
-use crate::throttle::shared::Shared;
+use crate::throttle::shared_layer::SharedLayer;
 use crate::throttle::warning::Warning;
 
 /// Adds their reserves to the calls whose keys are known. A call that is looked up gets its own
 /// then.
-pub(super) fn reserve<B: Backend>(shared: &Shared<B>, calls: &mut [Call], parts: &Parts) {
+pub(super) fn reserve<B: Backend>(shared: &SharedLayer<B>, calls: &mut [Call], parts: &Parts) {
     for (limit, call) in shared.applied.iter().zip(calls) {
         *call = limit.in_class(mem::replace(call, Call::SKIP), parts);
     }

@@ -14,32 +14,32 @@ use super::strike;
 use crate::event::{Activity, Observers};
 use crate::limit::ChargeRules;
 use crate::throttle::local_shares::Shares;
-use crate::throttle::shared::Shared;
+use crate::throttle::shared_layer::SharedLayer;
 use crate::usage::{Account, ChargeChange, Ledger, Step, Tally};
 
 /// Opens the account of an admitted request whose charge may change.
 pub(super) fn open_account<B: Backend>(
-    shared: &Arc<Shared<B>>,
+    shared: &Arc<SharedLayer<B>>,
     decision: &Decision,
     calls: &[Call],
 ) -> Arc<Account> {
     let mut receipt = Receipt::of(decision, calls);
     let mut tallies = Vec::new();
-    for (place, _) in shared
+    for (index, _) in shared
         .applied
         .iter()
         .enumerate()
         .filter(|(_, limit)| limit.charge_rules.may_change())
     {
-        let (status, call) = (decision.statuses().get(place), calls.get(place));
-        let admission = receipt.as_mut().and_then(|receipt| receipt.take(place));
+        let (status, call) = (decision.statuses().get(index), calls.get(index));
+        let admission = receipt.as_mut().and_then(|receipt| receipt.take(index));
         // A response may be a strike for a call that costs nothing. In an `any`, a policy that was
         // not charged is another member's to pay.
         let applies = status.is_some_and(|status| status.applies())
             && call.is_some_and(|call| call.cost() == 0);
         let call = call.filter(|_| admission.is_some() || applies).cloned();
         let decided_by = status.map_or(DecidedBy::Store, Status::decided_by);
-        tallies.push(Tally::new(place, call, admission).decided_by(decided_by));
+        tallies.push(Tally::new(index, call, admission).decided_by(decided_by));
     }
     let runtime = if shared.backend.can_fail() {
         Handle::try_current().ok()
@@ -53,15 +53,15 @@ pub(super) fn open_account<B: Backend>(
 /// key that a limit with a ban has refused, in the background.
 #[inline(never)]
 pub(super) fn count_refused<B: Backend>(
-    shared: &Arc<Shared<B>>,
+    shared: &Arc<SharedLayer<B>>,
     decision: &Decision,
     calls: &[Call],
 ) {
     let statuses = decision.statuses().iter();
-    for (place, ((limit, call), status)) in
+    for (index, ((limit, call), status)) in
         shared.applied.iter().zip(calls).zip(statuses).enumerate()
     {
-        let strike = strike::of_refused(shared, place, call, status);
+        let strike = strike::of_refused(shared, index, call, status);
         // Where nothing is left the store need not be asked: the clients that are refused most cost
         // least. Of a limit that did not apply nothing is left.
         let cost = match limit.charge_rules.charge_refused {
@@ -72,7 +72,7 @@ pub(super) fn count_refused<B: Backend>(
             let (charging, call) = (Arc::clone(shared), call.clone().costing(cost));
             let decided_by = status.decided_by();
             let step = async move {
-                let (_, charged) = take_what_is_left(&charging, place, &call, decided_by).await;
+                let (_, charged) = take_what_is_left(&charging, index, &call, decided_by).await;
                 // A ban that the strike begins would refuse the charge.
                 match strike {
                     Some(strike) => charged.and(strike.await),
@@ -88,7 +88,7 @@ pub(super) fn count_refused<B: Backend>(
 
 /// Runs a step that the request does not wait for.
 pub(super) fn in_background<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     step: impl Future<Output = Result<(), BackendError>> + Send + 'static,
     runtime: Option<&Handle>,
 ) {
@@ -100,11 +100,11 @@ pub(super) fn in_background<B: Backend>(
 
 /// Corrects charges, in the background.
 pub(super) fn settle_receipt<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     receipt: Receipt,
     runtime: Option<&Handle>,
 ) {
-    let corrected = Corrected::by(shared, &receipt);
+    let changes = ChargeChanges::by(shared, &receipt);
     let share = shared.share.as_ref().map(Shares::for_receipts);
     shared.options.background.settle(
         &shared.backend,
@@ -112,18 +112,18 @@ pub(super) fn settle_receipt<B: Backend>(
         share,
         receipt,
         runtime,
-        || corrected.tell(),
+        || changes.tell(),
     );
 }
 
 /// What a settlement changes, for the observers to be told once it is done.
-pub(super) struct Corrected {
+pub(super) struct ChargeChanges {
     observers: Observers,
     changes: SmallVec<[Activity; 2]>,
 }
 
-impl Corrected {
-    pub(super) fn by<B: Backend>(shared: &Shared<B>, receipt: &Receipt) -> Self {
+impl ChargeChanges {
+    pub(super) fn by<B: Backend>(shared: &SharedLayer<B>, receipt: &Receipt) -> Self {
         let observers = &shared.options.observers;
         if observers.is_empty() {
             return Self {
@@ -132,7 +132,7 @@ impl Corrected {
             };
         }
         let changes = receipt.items().iter().filter_map(|item| {
-            let limit = shared.applied[item.policy()].index;
+            let limit = shared.applied[item.policy()].limit_index;
             match item.taken().checked_sub(item.actual()) {
                 Some(0) => None,
                 Some(units) => Some(Activity::Refunded { limit, units }),
@@ -149,7 +149,7 @@ impl Corrected {
     }
 
     /// Tells what a decision has charged that no observer has seen.
-    pub(super) fn tell_charged<B: Backend>(shared: &Shared<B>, receipt: &Receipt) {
+    pub(super) fn tell_charged<B: Backend>(shared: &SharedLayer<B>, receipt: &Receipt) {
         for item in receipt.items() {
             tell_charged(shared, item.policy(), item.taken());
         }
@@ -163,8 +163,8 @@ impl Corrected {
 }
 
 /// Reports a charge that is made to the observers.
-fn tell_charged<B: Backend>(shared: &Shared<B>, place: usize, units: u64) {
-    let limit = shared.applied[place].index;
+fn tell_charged<B: Backend>(shared: &SharedLayer<B>, index: usize, units: u64) {
+    let limit = shared.applied[index].limit_index;
     shared
         .options
         .observers
@@ -177,28 +177,28 @@ const TRIES: usize = 4;
 /// Charges one policy the cost of `call`, or what is left of it. Where the store fails, what is
 /// left of this process's share.
 async fn take_what_is_left<B: Backend>(
-    shared: &Shared<B>,
-    place: usize,
+    shared: &SharedLayer<B>,
+    index: usize,
     call: &Call,
     decided_by: DecidedBy,
 ) -> (Option<Receipt>, Result<(), BackendError>) {
-    let (receipt, result) = try_to_take(shared, place, call, decided_by).await;
+    let (receipt, result) = try_to_take(shared, index, call, decided_by).await;
     if let Some(receipt) = &receipt {
-        tell_charged(shared, place, receipt.taken(place));
+        tell_charged(shared, index, receipt.taken(index));
     }
     (receipt, result)
 }
 
 async fn try_to_take<B: Backend>(
-    shared: &Shared<B>,
-    place: usize,
+    shared: &SharedLayer<B>,
+    index: usize,
     call: &Call,
     decided_by: DecidedBy,
 ) -> (Option<Receipt>, Result<(), BackendError>) {
     let (mut cost, mut tries, mut result) = (call.cost(), 0..TRIES, Ok(()));
     let mut failed: Option<BackendErrorKind> = decided_by.error();
     while tries.next().is_some() {
-        let calls = only(shared, place, call.clone().costing(cost));
+        let calls = only(shared, index, call.clone().costing(cost));
         let decision = match failed {
             None => match shared.backend.decide(&shared.prepared, &calls).await {
                 Ok(decision) => decision,
@@ -216,7 +216,7 @@ async fn try_to_take<B: Backend>(
                 None => break,
             },
         };
-        let status = decision.statuses().get(place);
+        let status = decision.statuses().get(index);
         // An audited limit admits the request, and is charged nothing that it does not have.
         if decision.is_admitted() && status.is_none_or(|status| !status.would_refuse()) {
             if let Some(share) = &shared.share {
@@ -233,9 +233,9 @@ async fn try_to_take<B: Backend>(
 }
 
 /// A call of one policy; the others are skipped.
-fn only<B: Backend>(shared: &Shared<B>, place: usize, call: Call) -> Calls {
+fn only<B: Backend>(shared: &SharedLayer<B>, index: usize, call: Call) -> Calls {
     let mut calls: Calls = smallvec![Call::SKIP; shared.applied.len()];
-    if let Some(only) = calls.get_mut(place) {
+    if let Some(only) = calls.get_mut(index) {
         *only = call;
     }
     calls
@@ -243,19 +243,19 @@ fn only<B: Backend>(shared: &Shared<B>, place: usize, call: Call) -> Calls {
 
 /// Brings what a running charge has taken to its account, which waits for it, even if the charge is
 /// dropped.
-struct Bring {
+struct RunningCharge {
     account: Arc<Account>,
-    place: usize,
+    index: usize,
     receipt: Option<Receipt>,
 }
 
-impl Drop for Bring {
+impl Drop for RunningCharge {
     fn drop(&mut self) {
-        self.account.arrived(self.place, self.receipt.take());
+        self.account.arrived(self.index, self.receipt.take());
     }
 }
 
-impl<B: Backend> Ledger for Shared<B> {
+impl<B: Backend> Ledger for SharedLayer<B> {
     fn policies(&self) -> &[Policy] {
         &self.announced.policies
     }
@@ -282,17 +282,17 @@ impl<B: Backend> Ledger for Shared<B> {
                 decided_by,
             } => strike::strike(&self, index, key, decided_by, runtime),
             Step::Ask { index, call } => {
-                let mut bring = Bring {
+                let mut running = RunningCharge {
                     account: Arc::clone(account),
-                    place: index,
+                    index,
                     receipt: None,
                 };
                 let charging = Arc::clone(&self);
                 let step = async move {
                     let (receipt, result) =
                         take_what_is_left(&charging, index, &call, DecidedBy::Store).await;
-                    bring.receipt = receipt;
-                    drop(bring);
+                    running.receipt = receipt;
+                    drop(running);
                     result
                 };
                 in_background(&self, step, runtime);

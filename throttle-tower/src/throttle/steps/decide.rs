@@ -5,20 +5,20 @@ use std::sync::Arc;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
-use super::ask::Asked;
+use super::ask::RequestCalls;
 use super::decision_at_once::{is_not_limited, not_limited};
-use super::dropped_decision::RefundedIfDropped;
+use super::dropped_decision::RefundOnDrop;
 use crate::event::Activity;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::{Indices, Needs};
-use crate::throttle::shared::Shared;
+use crate::throttle::shared_layer::SharedLayer;
 
 /// What is known about a request once it was decided. It holds no permit yet.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all are made, and a box would be an allocation for each"
 )]
-pub(crate) enum Decided {
+pub(crate) enum DecisionOutcome {
     Made(Decision),
     Failed(BackendError),
     /// There were too few permits, so the backend was not asked.
@@ -27,7 +27,7 @@ pub(crate) enum Decided {
 
 /// The decision, if the backend makes one without waiting.
 #[inline(always)]
-pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<LimitReport> {
+pub(super) fn at_once<B: Backend>(shared: &SharedLayer<B>, calls: &[Call]) -> Option<LimitReport> {
     if is_not_limited(calls) {
         return Some(report(shared, not_limited(calls), calls));
     }
@@ -44,7 +44,7 @@ pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<
 /// classes, where its calls have some.
 #[inline(always)]
 pub(in crate::throttle) fn report<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     decision: Decision,
     calls: &[Call],
 ) -> LimitReport {
@@ -61,11 +61,15 @@ pub(in crate::throttle) fn report<B: Backend>(
 }
 
 #[cold]
-fn report_under<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Call]) -> LimitReport {
-    let processes = |place: usize| {
+fn report_under<B: Backend>(
+    shared: &SharedLayer<B>,
+    decision: Decision,
+    calls: &[Call],
+) -> LimitReport {
+    let processes = |index: usize| {
         shared
             .options
-            .on_error_of(shared.applied.get(place)?)?
+            .on_error_of(shared.applied.get(index)?)?
             .processes()
     };
     let announced = shared.announced.under(&decision, calls, processes);
@@ -73,27 +77,30 @@ fn report_under<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Cal
 }
 
 /// The answer of a backend that may have to be waited for.
-pub(super) async fn decide<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked) -> Decided {
-    if let Some(saturated) = saturated(shared, &asked.needs) {
+pub(super) async fn decide<B: Backend>(
+    shared: &Arc<SharedLayer<B>>,
+    request: &RequestCalls,
+) -> DecisionOutcome {
+    if let Some(saturated) = saturated(shared, &request.needs) {
         return saturated;
     }
-    if is_not_limited(&asked.calls) {
-        return Decided::Made(not_limited(&asked.calls));
+    if is_not_limited(&request.calls) {
+        return DecisionOutcome::Made(not_limited(&request.calls));
     }
     wait_for(
         shared,
-        &asked.calls,
-        shared.backend.decide(&shared.prepared, &asked.calls),
+        &request.calls,
+        shared.backend.decide(&shared.prepared, &request.calls),
     )
     .await
 }
 
 /// The answer as of an instant that has passed.
 pub(super) async fn decide_as_of<B: Backend>(
-    shared: &Arc<Shared<B>>,
+    shared: &Arc<SharedLayer<B>>,
     calls: &[Call],
     at: Timestamp,
-) -> Decided {
+) -> DecisionOutcome {
     wait_for(
         shared,
         calls,
@@ -103,34 +110,34 @@ pub(super) async fn decide_as_of<B: Backend>(
 }
 
 async fn wait_for<B: Backend>(
-    shared: &Arc<Shared<B>>,
+    shared: &Arc<SharedLayer<B>>,
     calls: &[Call],
     deciding: B::Decide,
-) -> Decided {
+) -> DecisionOutcome {
     let observers = &shared.options.observers;
     // What this process decides takes no time worth telling.
-    let asked = if shared.backend.can_fail() {
+    let started = if shared.backend.can_fail() {
         observers.start()
     } else {
         None
     };
     let decided = if shared.uses.refund_aborted {
-        RefundedIfDropped::new(shared, calls, deciding).await
+        RefundOnDrop::new(shared, calls, deciding).await
     } else {
         deciding.await
     };
-    if let Some(asked) = asked {
+    if let Some(started) = started {
         observers.happened(Activity::Answered {
-            after: asked.elapsed(),
+            after: started.elapsed(),
             failed: decided.as_ref().err().map(BackendError::kind),
         });
     }
     match decided {
         Ok(decision) => {
             note(shared, &decision, calls);
-            Decided::Made(decision)
+            DecisionOutcome::Made(decision)
         }
-        Err(error) => Decided::Failed(error),
+        Err(error) => DecisionOutcome::Failed(error),
     }
 }
 
@@ -139,16 +146,23 @@ async fn wait_for<B: Backend>(
 /// This only looks: a request takes its permits after the limits have admitted it, so a request
 /// that they refuse never holds a permit that another one needs.
 #[inline]
-pub(super) fn saturated<B: Backend>(shared: &Shared<B>, needs: &Needs) -> Option<Decided> {
+pub(super) fn saturated<B: Backend>(
+    shared: &SharedLayer<B>,
+    needs: &Needs,
+) -> Option<DecisionOutcome> {
     if shared.permits.is_empty() {
         return None;
     }
-    shared.permits.look(needs).err().map(Decided::Saturated)
+    shared
+        .permits
+        .look(needs)
+        .err()
+        .map(DecisionOutcome::Saturated)
 }
 
 /// Keeps this process's share warm.
 #[inline]
-fn note<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) {
+fn note<B: Backend>(shared: &SharedLayer<B>, decision: &Decision, calls: &[Call]) {
     if let Some(share) = &shared.share {
         share.note(decision, calls);
     }

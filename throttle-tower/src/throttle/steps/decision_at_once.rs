@@ -3,10 +3,13 @@
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Decision};
 
-use crate::throttle::shared::Shared;
+use crate::throttle::shared_layer::SharedLayer;
 
 /// The decision, if the backend makes one without waiting. No share of this process is charged.
-pub(super) fn decision_at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<Decision> {
+pub(super) fn decision_at_once<B: Backend>(
+    shared: &SharedLayer<B>,
+    calls: &[Call],
+) -> Option<Decision> {
     if is_not_limited(calls) {
         return Some(not_limited(calls));
     }

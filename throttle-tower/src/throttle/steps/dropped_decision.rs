@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use super::ask::Calls;
 use super::{correct_charges, give_back_unserved};
-use crate::throttle::shared::Shared;
+use crate::throttle::shared_layer::SharedLayer;
 
 /// A decision that is under way, where a limit refunds [aborted](crate::Limit::refund_aborted)
 /// requests.
@@ -20,8 +20,8 @@ use crate::throttle::shared::Shared;
 /// A store that was asked may charge a request that was dropped since. So if this future is
 /// dropped, the decision is waited for in the background, and the charges of such limits are given
 /// back.
-pub(super) struct RefundedIfDropped<B: Backend> {
-    shared: Arc<Shared<B>>,
+pub(super) struct RefundOnDrop<B: Backend> {
+    shared: Arc<SharedLayer<B>>,
     calls: Calls,
     /// `None` once it is made.
     deciding: Option<Pin<Box<B::Decide>>>,
@@ -29,8 +29,8 @@ pub(super) struct RefundedIfDropped<B: Backend> {
     runtime: Option<Handle>,
 }
 
-impl<B: Backend> RefundedIfDropped<B> {
-    pub(super) fn new(shared: &Arc<Shared<B>>, calls: &[Call], deciding: B::Decide) -> Self {
+impl<B: Backend> RefundOnDrop<B> {
+    pub(super) fn new(shared: &Arc<SharedLayer<B>>, calls: &[Call], deciding: B::Decide) -> Self {
         let runtime = Handle::try_current().ok();
         Self {
             shared: Arc::clone(shared),
@@ -41,7 +41,7 @@ impl<B: Backend> RefundedIfDropped<B> {
     }
 }
 
-impl<B: Backend> Future for RefundedIfDropped<B> {
+impl<B: Backend> Future for RefundOnDrop<B> {
     type Output = Result<Decision, BackendError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -55,7 +55,7 @@ impl<B: Backend> Future for RefundedIfDropped<B> {
     }
 }
 
-impl<B: Backend> Drop for RefundedIfDropped<B> {
+impl<B: Backend> Drop for RefundOnDrop<B> {
     fn drop(&mut self) {
         let Some(deciding) = self.deciding.take() else {
             return;

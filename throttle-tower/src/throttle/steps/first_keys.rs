@@ -3,12 +3,12 @@
 use http::request::Parts;
 use throttle_core::Backend;
 
-use crate::limit::Applied;
-use crate::throttle::shared::Shared;
+use crate::limit::LimitSettings;
+use crate::throttle::shared_layer::SharedLayer;
 use crate::throttle::warning;
 
 #[cold]
-pub(super) fn key_found<B: Backend>(shared: &Shared<B>, limit: &Applied, parts: &Parts) {
+pub(super) fn key_found<B: Backend>(shared: &SharedLayer<B>, limit: &LimitSettings, parts: &Parts) {
     let name = shared.name_of(limit);
     if let Some(warning) = warning::key_found(limit, name, &shared.sources, parts) {
         shared.announced.options.watch.warn(&warning);

@@ -3,13 +3,13 @@
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, Decision};
 
-use super::correct_charges::{self, Corrected};
-use crate::throttle::shared::Shared;
+use super::correct_charges::{self, ChargeChanges};
+use crate::throttle::shared_layer::SharedLayer;
 
 /// Gives back all that a decision has charged, in the background.
-pub(super) fn refund_all<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) {
+pub(super) fn refund_all<B: Backend>(shared: &SharedLayer<B>, decision: &Decision, calls: &[Call]) {
     if let Some(receipt) = Receipt::of(decision, calls) {
-        Corrected::tell_charged(shared, &receipt);
+        ChargeChanges::tell_charged(shared, &receipt);
         correct_charges::settle_receipt(shared, receipt.actual(0), None);
     }
 }
@@ -17,7 +17,7 @@ pub(super) fn refund_all<B: Backend>(shared: &Shared<B>, decision: &Decision, ca
 /// Gives back what limits that refund aborted requests took of one that was dropped while the store
 /// decided.
 pub(super) async fn refund_aborted<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     decided: Result<Decision, BackendError>,
     calls: &[Call],
 ) -> Result<(), BackendError> {
@@ -29,14 +29,14 @@ pub(super) async fn refund_aborted<B: Backend>(
     let Some(receipt) = Receipt::of(&decision, calls) else {
         return Ok(());
     };
-    Corrected::tell_charged(shared, &receipt);
+    ChargeChanges::tell_charged(shared, &receipt);
     let refunded = shared
         .applied
         .iter()
         .enumerate()
         .filter(|(_, limit)| limit.charge_rules.refund_aborted);
-    let receipt = refunded.fold(receipt, |receipt, (place, _)| receipt.actual_of(place, 0));
-    let corrected = Corrected::by(shared, &receipt);
+    let receipt = refunded.fold(receipt, |receipt, (index, _)| receipt.actual_of(index, 0));
+    let changes = ChargeChanges::by(shared, &receipt);
     let mut receipt = Some(receipt);
     if let Some(share) = &shared.share {
         share.note(&decision, calls);
@@ -45,6 +45,6 @@ pub(super) async fn refund_aborted<B: Backend>(
     if let Some(receipt) = receipt {
         shared.backend.settle(&shared.prepared, receipt).await?;
     }
-    corrected.tell();
+    changes.tell();
     Ok(())
 }

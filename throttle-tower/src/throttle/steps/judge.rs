@@ -4,104 +4,106 @@ use http::request::Parts;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, DecidedBy, Decision, Status};
 
-use super::ask::Asked;
-use super::decide::{self, Decided};
+use super::ask::RequestCalls;
+use super::decide::{self, DecisionOutcome};
 use super::notify::notify;
 use super::{correct_charges, give_back_unserved, refuse};
 use crate::event::Outcome;
-use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permit::Permit;
-use crate::throttle::response_builder::Refused;
-use crate::throttle::shared::Shared;
+use crate::throttle::request_guard::RequestGuard;
+use crate::throttle::response_builder::RefusalResponse;
+use crate::throttle::shared_layer::SharedLayer;
 use crate::usage::{Open, Usage};
 
 /// What becomes of a request.
-pub(in crate::throttle) enum Judged {
-    Pass(Admitted),
-    Refuse(Refused),
+pub(in crate::throttle) enum Verdict {
+    Pass(AdmittedRequest),
+    Refuse(RefusalResponse),
 }
 
 /// What an admitted request carries to its response.
-pub(in crate::throttle) struct Admitted {
+pub(in crate::throttle) struct AdmittedRequest {
     /// `None` if the layer does not apply to the request.
     pub(super) report: Option<LimitReport>,
     /// Whether the layer warns if the request succeeds: a limit depends on the route, and there is
     /// none.
     pub(super) route_is_missing: bool,
-    pub(super) held: Held,
+    pub(super) guard: RequestGuard,
 }
 
-impl Admitted {
+impl AdmittedRequest {
     /// A request to which the layer does not apply.
     pub(super) fn untouched() -> Self {
         Self {
             report: None,
             route_is_missing: false,
-            held: Held::default(),
+            guard: RequestGuard::default(),
         }
     }
 }
 
 pub(super) fn judge<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    decided: Decided,
-    asked: &Asked,
+    shared: &Arc<SharedLayer<B>>,
+    decided: DecisionOutcome,
+    request: &RequestCalls,
     parts: &mut Parts,
-) -> Judged {
+) -> Verdict {
     match decided {
-        Decided::Made(decision) => judge_decided(
+        DecisionOutcome::Made(decision) => judge_decided(
             shared,
-            decide::report(shared, decision, &asked.calls),
+            decide::report(shared, decision, &request.calls),
             Outcome::Admitted,
-            asked,
+            request,
             parts,
         ),
-        Decided::Failed(error) => judge_failure(shared, &error, asked, parts),
-        Decided::Saturated(full) => Judged::Refuse(refuse::saturated(shared, &full, parts)),
+        DecisionOutcome::Failed(error) => judge_failure(shared, &error, request, parts),
+        DecisionOutcome::Saturated(full) => {
+            Verdict::Refuse(refuse::saturated(shared, &full, parts))
+        }
     }
 }
 
 #[inline(always)]
 pub(super) fn judge_decided<B: Backend>(
-    shared: &Arc<Shared<B>>,
+    shared: &Arc<SharedLayer<B>>,
     report: LimitReport,
     if_admitted: Outcome<'_>,
-    asked: &Asked,
+    request: &RequestCalls,
     parts: &mut Parts,
-) -> Judged {
+) -> Verdict {
     let decision = report.decided();
     if !decision.is_admitted() {
         if shared.uses.charge_refused {
-            correct_charges::count_refused(shared, decision, &asked.calls);
+            correct_charges::count_refused(shared, decision, &request.calls);
         }
-        return Judged::Refuse(refuse::over_limit(shared, report, &asked.calls, parts));
+        return Verdict::Refuse(refuse::over_limit(shared, report, &request.calls, parts));
     }
     let permit = match shared
         .permits
-        .enter(&asked.needs, &shared.options.observers)
+        .enter(&request.needs, &shared.options.observers)
     {
-        Ok(held) => held.map(Permit::new),
+        Ok(guard) => guard.map(Permit::new),
         Err(full) => {
             // They ran out while the backend decided.
-            give_back_unserved::refund_all(shared, decision, &asked.calls);
-            return Judged::Refuse(refuse::saturated(shared, &full, parts));
+            give_back_unserved::refund_all(shared, decision, &request.calls);
+            return Verdict::Refuse(refuse::saturated(shared, &full, parts));
         }
     };
-    notify(shared, if_admitted, Some(&report), &asked.calls, parts);
+    notify(shared, if_admitted, Some(&report), &request.calls, parts);
     let watch = &report.announced().options.watch;
     let route_is_missing =
-        shared.uses.routes && watch.suspects(shared.uses, &shared.applied, &asked.calls, parts);
-    let held = if permit.is_none() && !shared.uses.accounts {
-        Held::default()
+        shared.uses.routes && watch.suspects(shared.uses, &shared.applied, &request.calls, parts);
+    let guard = if permit.is_none() && !shared.uses.accounts {
+        RequestGuard::default()
     } else {
-        hand_out(shared, decision, &asked.calls, parts, permit)
+        hand_out(shared, decision, &request.calls, parts, permit)
     };
     parts.extensions.insert(report.clone());
-    Judged::Pass(Admitted {
+    Verdict::Pass(AdmittedRequest {
         report: Some(report),
         route_is_missing,
-        held,
+        guard,
     })
 }
 
@@ -110,19 +112,19 @@ pub(super) fn judge_decided<B: Backend>(
 /// passed on.
 #[cold]
 fn judge_failure<B: Backend>(
-    shared: &Arc<Shared<B>>,
+    shared: &Arc<SharedLayer<B>>,
     error: &BackendError,
-    asked: &Asked,
+    request: &RequestCalls,
     parts: &mut Parts,
-) -> Judged {
-    let closed = refuse::closed(shared, &asked.calls, error);
+) -> Verdict {
+    let closed = refuse::closed(shared, &request.calls, error);
     if !closed.is_empty() {
-        return Judged::Refuse(refuse::failed(shared, error, &closed, parts));
+        return Verdict::Refuse(refuse::failed(shared, error, &closed, parts));
     }
     let share = shared
         .share
         .as_ref()
-        .and_then(|share| share.decide(&asked.calls, error.kind()));
+        .and_then(|share| share.decide(&request.calls, error.kind()));
     let is_local = |status: &Status| {
         status.is_enforced() && matches!(status.decided_by(), DecidedBy::Local(_))
     };
@@ -131,15 +133,15 @@ fn judge_failure<B: Backend>(
         // The share has audited limits only.
         Some(decision) => (decision, Outcome::FailedOpen(error)),
         None => (
-            Decision::open(&asked.calls, error.kind()),
+            Decision::open(&request.calls, error.kind()),
             Outcome::FailedOpen(error),
         ),
     };
     judge_decided(
         shared,
-        decide::report(shared, decision, &asked.calls),
+        decide::report(shared, decision, &request.calls),
         if_admitted,
-        asked,
+        request,
         parts,
     )
 }
@@ -147,12 +149,12 @@ fn judge_failure<B: Backend>(
 /// Gives the handler its permit and its usage, and returns what the request holds.
 #[inline(never)]
 fn hand_out<B: Backend>(
-    shared: &Arc<Shared<B>>,
+    shared: &Arc<SharedLayer<B>>,
     decision: &Decision,
     calls: &[Call],
     parts: &mut Parts,
     permit: Option<Permit>,
-) -> Held {
+) -> RequestGuard {
     if let Some(permit) = &permit {
         let all = permit.clone().inside(parts.extensions.get());
         parts.extensions.insert(all);
@@ -164,5 +166,5 @@ fn hand_out<B: Backend>(
     if let (Some(account), true) = (&account, shared.uses.handlers) {
         parts.extensions.insert(Usage::new(Arc::clone(account)));
     }
-    Held::new(account.map(Open::new), permit)
+    RequestGuard::new(account.map(Open::new), permit)
 }

@@ -4,8 +4,8 @@ use std::task::Poll;
 use http::request::Parts;
 use throttle_core::Backend;
 
-use super::ask::{Asked, Inquiry, Lookup, call};
-use crate::throttle::shared::Shared;
+use super::ask::{Inquiry, Lookup, RequestCalls, call};
+use crate::throttle::shared_layer::SharedLayer;
 
 /// Waits for all keys of a request that need a lookup, all at the same time, and adds their calls.
 ///
@@ -14,8 +14,8 @@ use crate::throttle::shared::Shared;
 /// The refusal, where a required key is missing. The other lookups are dropped then.
 pub(in crate::throttle) async fn look_up<B: Backend, I: Inquiry<B>>(
     inquiry: &mut I,
-    shared: &Shared<B>,
-    asked: &mut Asked,
+    shared: &SharedLayer<B>,
+    request: &mut RequestCalls,
     mut lookups: Vec<Lookup>,
     parts: &Parts,
 ) -> Result<(), I::Refusal> {
@@ -23,15 +23,15 @@ pub(in crate::throttle) async fn look_up<B: Backend, I: Inquiry<B>>(
         let mut next = 0;
         while let Some(lookup) = lookups.get_mut(next) {
             let Lookup {
-                policy, cost, key, ..
+                index, cost, key, ..
             } = lookup;
             let Poll::Ready((key, tier)) = key.as_mut().poll(cx) else {
                 next += 1;
                 continue;
             };
-            let limit = &shared.applied[*policy];
+            let limit = &shared.applied[*index];
             match call(inquiry, shared, (limit, *cost), key, parts) {
-                Ok(call) => asked.calls[*policy] = limit.in_class(tier.of(call), parts),
+                Ok(call) => request.calls[*index] = limit.in_class(tier.of(call), parts),
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }
             // In order: of several keys that are missing at once, the first one's rule decides.

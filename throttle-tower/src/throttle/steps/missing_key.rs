@@ -5,9 +5,9 @@ use throttle_core::Backend;
 use throttle_core::backend::Call;
 
 use super::refuse;
-use crate::limit::{Applied, OnMissing};
-use crate::throttle::response_builder::Refused;
-use crate::throttle::shared::Shared;
+use crate::limit::{LimitSettings, OnMissing};
+use crate::throttle::response_builder::RefusalResponse;
+use crate::throttle::shared_layer::SharedLayer;
 use crate::throttle::warning;
 
 /// The call that [`OnMissing`] prescribes; `shared_budget` is the one on the budget of all requests
@@ -18,11 +18,11 @@ use crate::throttle::warning;
 /// The refusal, where a key is required.
 #[cold]
 pub(super) fn call_without_key<B: Backend>(
-    shared: &Shared<B>,
-    limit: &Applied,
+    shared: &SharedLayer<B>,
+    limit: &LimitSettings,
     shared_budget: Call,
     parts: &Parts,
-) -> Result<Call, Box<Refused>> {
+) -> Result<Call, Box<RefusalResponse>> {
     let name = shared.name_of(limit);
     if let Some(warning) = warning::missing_key(limit, name, &shared.sources, parts) {
         shared.announced.options.watch.warn(&warning);

@@ -1,20 +1,20 @@
-//! The set of the limits that are selected for a request: see `narrowed`.
+//! The set of the limits that are selected for a request: see `selection_table`.
 
 use std::sync::Arc;
 
 use throttle_core::{Backend, PolicyNode, PolicySet, PolicyTree};
 
 use crate::limit::SelectedLimits;
-use crate::throttle::announced::Part;
+use crate::throttle::announcement::Part;
 use crate::throttle::build::{make_share, unshared};
-use crate::throttle::shared::Shared;
+use crate::throttle::shared_layer::SharedLayer;
 
 /// What decides about a request for which these limits are selected.
 #[inline]
 pub(super) fn narrow<'s, B: Backend>(
-    whole: &'s Arc<Shared<B>>,
+    whole: &'s Arc<SharedLayer<B>>,
     selected: &SelectedLimits,
-) -> &'s Arc<Shared<B>> {
+) -> &'s Arc<SharedLayer<B>> {
     let Some(narrowed) = &whole.narrowed else {
         return whole;
     };
@@ -24,20 +24,23 @@ pub(super) fn narrow<'s, B: Backend>(
 }
 
 /// The same layer with only those of the selected limits; `None` if the backend does not take them.
-fn only<B: Backend>(whole: &Shared<B>, selected: &SelectedLimits) -> Option<Arc<Shared<B>>> {
-    let stays = |place: usize| {
-        let limit = &whole.applied[place];
-        !limit.may_be_left_out() || selected.binary_search(&limit.index).is_ok()
+fn only<B: Backend>(
+    whole: &SharedLayer<B>,
+    selected: &SelectedLimits,
+) -> Option<Arc<SharedLayer<B>>> {
+    let stays = |index: usize| {
+        let limit = &whole.applied[index];
+        !limit.may_be_left_out() || selected.binary_search(&limit.limit_index).is_ok()
     };
-    let places: Box<[usize]> = (0..whole.applied.len())
-        .filter(|place| stays(*place))
+    let indices: Box<[usize]> = (0..whole.applied.len())
+        .filter(|index| stays(*index))
         .collect();
     let set = part(B::set(&whole.prepared), 0, &stays)
         .map_or_else(|| Ok(PolicySet::none()), PolicySet::new)
         .ok()?;
-    let applied = places
+    let applied = indices
         .iter()
-        .map(|place| whole.applied[*place].where_it_is_selected())
+        .map(|index| whole.applied[*index].where_it_is_selected())
         .collect();
     // A limit has one share, whatever set it is in: the options have its store.
     let settings = (whole.options.clone(), whole.announced.options.clone());
@@ -58,7 +61,7 @@ fn only<B: Backend>(whole: &Shared<B>, selected: &SelectedLimits) -> Option<Arc<
     shared.uses.routes = whole.uses.routes;
     shared.uses.for_some_routes = whole.uses.for_some_routes;
     let announced = Arc::make_mut(&mut shared.announced);
-    announced.part = Some(Arc::new(Part::new(&whole.announced, places)));
+    announced.part = Some(Arc::new(Part::new(&whole.announced, indices)));
     announced.info = whole.announced.info.clone();
     Some(Arc::new(shared))
 }
@@ -74,7 +77,7 @@ fn part(set: &PolicySet, node: usize, stays: &dyn Fn(usize) -> bool) -> Option<P
     };
     let members = || members().filter(|members| !members.is_empty());
     match set.node(node) {
-        PolicyNode::Policy(place) => stays(place).then(|| set.policies()[place].clone().into()),
+        PolicyNode::Policy(index) => stays(index).then(|| set.policies()[index].clone().into()),
         PolicyNode::All => members().map(PolicyTree::All),
         PolicyNode::Any(charge) => members().map(|members| PolicyTree::Any(members, charge)),
     }

@@ -4,11 +4,11 @@ use throttle_core::backend::Call;
 
 use crate::event::{Event, Outcome, RequestSet};
 use crate::throttle::limit_report::LimitReport;
-use crate::throttle::shared::Shared;
+use crate::throttle::shared_layer::SharedLayer;
 
 /// Calls the observers, if there are any.
 pub(super) fn notify<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     outcome: Outcome<'_>,
     report: Option<&LimitReport>,
     calls: &[Call],
@@ -20,7 +20,7 @@ pub(super) fn notify<B: Backend>(
 }
 
 fn report_decided<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     outcome: Outcome<'_>,
     report: Option<&LimitReport>,
     calls: &[Call],
@@ -29,7 +29,7 @@ fn report_decided<B: Backend>(
     let announced = report.map_or(&*shared.announced, LimitReport::announced);
     let near = report
         .filter(|_| !announced.warn_at.is_empty())
-        .map(LimitReport::near_places)
+        .map(LimitReport::near_indices)
         .unwrap_or_default();
     shared.options.observers.decided(&Event {
         outcome,
@@ -39,7 +39,7 @@ fn report_decided<B: Backend>(
         set: RequestSet {
             policies: &announced.policies,
             calls,
-            indices: &announced.indices,
+            indices: &announced.limit_indices,
         },
         layer: shared.version.info(),
     });

@@ -6,105 +6,105 @@ use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::Backend;
 
-use super::ask::{Asked, Lookup, OfRequest, ask};
-use super::decide::{self, Decided};
-use super::judge::{Admitted, Judged, judge, judge_decided};
+use super::ask::{Lookup, OfRequest, RequestCalls, ask};
+use super::decide::{self, DecisionOutcome};
+use super::judge::{AdmittedRequest, Verdict, judge, judge_decided};
 use super::look_up::look_up;
 use super::narrow::narrow;
 use super::refuse_early::{Early, Unknown, refuse_early};
 use super::wait_queue;
 use crate::event::Outcome;
 use crate::limit::select;
-use crate::throttle::response_builder::Refused;
-use crate::throttle::shared::Shared;
+use crate::throttle::response_builder::RefusalResponse;
+use crate::throttle::shared_layer::SharedLayer;
 
 /// How far a request comes without waiting.
-pub(in crate::throttle) enum Started<B: Backend> {
-    Judged(Judged),
+pub(in crate::throttle) enum RequestStage<B: Backend> {
+    Decided(Verdict),
     /// It has to wait for a key, the store or its turn.
-    Waits(Arc<Shared<B>>, Asked, Vec<Lookup>),
+    Waits(Arc<SharedLayer<B>>, RequestCalls, Vec<Lookup>),
 }
 
 /// Judges a request, if nothing has to be waited for.
 #[inline]
 pub(in crate::throttle) fn start<B: Backend>(
-    whole: &Arc<Shared<B>>,
+    whole: &Arc<SharedLayer<B>>,
     parts: &mut Parts,
-) -> Started<B> {
+) -> RequestStage<B> {
     if let Some(when) = &whole.options.settings.when
         && !when(parts)
     {
-        return Started::Judged(Judged::Pass(Admitted::untouched()));
+        return RequestStage::Decided(Verdict::Pass(AdmittedRequest::untouched()));
     }
     let selected = select(&whole.selections, parts);
     let shared = narrow(whole, &selected);
     // A pair would be moved out of its initializer.
-    let mut asked = Asked::default();
+    let mut request = RequestCalls::default();
     let mut lookups = Vec::new();
     let mut inquiry = OfRequest(&selected);
-    if let Err(refusal) = ask(&mut inquiry, shared, parts, (&mut asked, &mut lookups)) {
-        return Started::Judged(Judged::Refuse(*refusal));
+    if let Err(refusal) = ask(&mut inquiry, shared, parts, (&mut request, &mut lookups)) {
+        return RequestStage::Decided(Verdict::Refuse(*refusal));
     }
-    if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
-        if let Some(saturated) = decide::saturated(shared, &asked.needs) {
-            return Started::Judged(judge(shared, saturated, &asked, parts));
+    if lookups.is_empty() && !wait_queue::is_behind_others(shared, &request.calls) {
+        if let Some(saturated) = decide::saturated(shared, &request.needs) {
+            return RequestStage::Decided(judge(shared, saturated, &request, parts));
         }
-        if let Some(report) = decide::at_once(shared, &asked.calls)
+        if let Some(report) = decide::at_once(shared, &request.calls)
             && !wait_queue::may_wait(shared, report.decided())
         {
-            return Started::Judged(judge_decided(
+            return RequestStage::Decided(judge_decided(
                 shared,
                 report,
                 Outcome::Admitted,
-                &asked,
+                &request,
                 parts,
             ));
         }
     }
-    Started::Waits(Arc::clone(shared), asked, lookups)
+    RequestStage::Waits(Arc::clone(shared), request, lookups)
 }
 
 /// Judges a request that has to wait. Every wait is bounded: lookups and the store have a deadline
 /// each, and a queue holds a request for as long as its limit says.
 pub(in crate::throttle) async fn finish<B: Backend>(
-    shared: Arc<Shared<B>>,
-    mut asked: Asked,
+    shared: Arc<SharedLayer<B>>,
+    mut request: RequestCalls,
     lookups: Vec<Lookup>,
     mut parts: Parts,
-) -> (Judged, Parts) {
-    let judged = match decided(&shared, &mut asked, lookups, &parts).await {
-        Ok(decided) => judge(&shared, decided, &asked, &mut parts),
-        Err(refusal) => Judged::Refuse(*refusal),
+) -> (Verdict, Parts) {
+    let verdict = match decided(&shared, &mut request, lookups, &parts).await {
+        Ok(decided) => judge(&shared, decided, &request, &mut parts),
+        Err(refusal) => Verdict::Refuse(*refusal),
     };
-    (judged, parts)
+    (verdict, parts)
 }
 
 /// # Errors
 ///
 /// The refusal, where a required key is missing.
 pub(super) async fn decided<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    asked: &mut Asked,
+    shared: &Arc<SharedLayer<B>>,
+    request: &mut RequestCalls,
     mut lookups: Vec<Lookup>,
     parts: &Parts,
-) -> Result<Decided, Box<Refused>> {
+) -> Result<DecisionOutcome, Box<RefusalResponse>> {
     if !lookups.is_empty() {
         let unknown = lookups.iter_mut().map(|lookup| Unknown {
-            policy: lookup.policy,
+            index: lookup.index,
             last: lookup.last.take(),
         });
         let unknown: SmallVec<[Unknown; 1]> = unknown.collect();
-        let early = refuse_early(shared, asked, &unknown, parts).await;
+        let early = refuse_early(shared, request, &unknown, parts).await;
         if let Early::Refused(decided) = early {
             return Ok(*decided);
         }
-        look_up(&mut OfRequest(&[]), shared, asked, lookups, parts).await?;
+        look_up(&mut OfRequest(&[]), shared, request, lookups, parts).await?;
         if let Early::Failed(error) = early {
-            return Ok(Decided::Failed(error));
+            return Ok(DecisionOutcome::Failed(error));
         }
     }
     Ok(match shared.uses.queues {
-        true => wait_queue::decide(shared, asked).await,
-        false => decide::decide(shared, asked).await,
+        true => wait_queue::decide(shared, request).await,
+        false => decide::decide(shared, request).await,
     })
 }

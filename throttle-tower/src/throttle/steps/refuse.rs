@@ -12,21 +12,21 @@ use super::notify::notify;
 use super::write_headers::write_refused;
 use crate::event::Outcome;
 use crate::headers::retry_after::{self, RetryAfter};
-use crate::limit::{Applied, OnError};
+use crate::limit::{LimitSettings, OnError};
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::Indices;
 use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};
-use crate::throttle::response_builder::Refused;
-use crate::throttle::shared::Shared;
+use crate::throttle::response_builder::RefusalResponse;
+use crate::throttle::shared_layer::SharedLayer;
 use crate::time::micros;
 
 /// The refusal of a decision.
 pub(super) fn over_limit<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     report: LimitReport,
     calls: &[Call],
     parts: &Parts,
-) -> Refused {
+) -> RefusalResponse {
     notify(shared, Outcome::Refused, Some(&report), calls, parts);
     let extra = extra_wait(shared, report.decided(), calls);
     build(
@@ -43,7 +43,7 @@ pub(super) fn over_limit<B: Backend>(
 }
 
 /// µs to add to the wait, so that clients do not all come back at once.
-fn extra_wait<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) -> u64 {
+fn extra_wait<B: Backend>(shared: &SharedLayer<B>, decision: &Decision, calls: &[Call]) -> u64 {
     let (Some(jitter), Some(wait)) = (&shared.options.jitter, decision.retry_after()) else {
         return 0;
     };
@@ -55,11 +55,11 @@ fn extra_wait<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call
 
 /// The refusal of a request without a required key.
 pub(super) fn missing_key<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     policy: &PolicyName,
     status: StatusCode,
     parts: &Parts,
-) -> Box<Refused> {
+) -> Box<RefusalResponse> {
     notify(shared, Outcome::MissingKey, None, &[], parts);
     Box::new(undecided(
         shared,
@@ -72,7 +72,11 @@ pub(super) fn missing_key<B: Backend>(
 
 /// The refusal of a request for which too few permits are free.
 #[cold]
-pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Indices, parts: &Parts) -> Refused {
+pub(super) fn saturated<B: Backend>(
+    shared: &SharedLayer<B>,
+    full: &Indices,
+    parts: &Parts,
+) -> RefusalResponse {
     let names = shared.permits.names_of(full);
     notify(shared, Outcome::NoPermit(&names), None, &[], parts);
     unavailable(shared, Reason::NoPermit(&names), parts)
@@ -80,11 +84,11 @@ pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Indices, parts: &
 
 /// The refusal of a request with closed limits that the store did not decide about.
 pub(super) fn failed<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     error: &BackendError,
     closed: &[Policy],
     parts: &Parts,
-) -> Refused {
+) -> RefusalResponse {
     if let Some(why) = not_enforced(error) {
         shared.options.not_enforced.warn(&format_args!(
             "a lookup returned parameters that the store does not enforce: {why}. Their requests \
@@ -103,13 +107,13 @@ pub(super) fn failed<B: Backend>(
 /// stays so, and to pass the request on would lift all of the limits for as long as the parameters
 /// are what they are.
 pub(in crate::throttle) fn closed<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     calls: &[Call],
     error: &BackendError,
 ) -> Vec<Policy> {
     let why = error.kind();
     let is_not_enforced = not_enforced(error).is_some();
-    let closes = |limit: &Applied| match shared.options.on_error_of(limit) {
+    let closes = |limit: &LimitSettings| match shared.options.on_error_of(limit) {
         Some(OnError::Open) => why.is_busy() && shared.share.is_none(),
         Some(OnError::Local { .. }) => shared.share.is_none(),
         Some(OnError::Closed) | None => true,
@@ -134,10 +138,10 @@ pub(super) fn not_enforced(error: &BackendError) -> Option<&ConfigError> {
 
 /// A refusal because of the service's own state. It is not known how long that lasts.
 pub(in crate::throttle) fn unavailable<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     reason: Reason<'_>,
     parts: &Parts,
-) -> Refused {
+) -> RefusalResponse {
     undecided(
         shared,
         reason,
@@ -149,12 +153,12 @@ pub(in crate::throttle) fn unavailable<B: Backend>(
 
 /// A refusal without a decision. It carries a mark where others carry their report.
 fn undecided<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     reason: Reason<'_>,
     status: StatusCode,
     parts: &Parts,
     wait: Option<Duration>,
-) -> Refused {
+) -> RefusalResponse {
     build(shared, reason, status, parts, 0).changed(move |response| {
         if let Some(wait) = wait {
             retry_after::write(
@@ -169,12 +173,12 @@ fn undecided<B: Backend>(
 
 #[inline]
 fn build<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     reason: Reason<'_>,
     status: StatusCode,
     parts: &Parts,
     extra: u64,
-) -> Refused {
+) -> RefusalResponse {
     let unavailable = shared.options.settings.unavailable_retry_after;
     let refusal = Refusal {
         reason,
@@ -191,7 +195,7 @@ fn build<B: Backend>(
                 .entry(CACHE_CONTROL)
                 .or_insert(NO_STORE);
         }),
-        None => Refused::Now(refusal.default_response()),
+        None => RefusalResponse::Now(refusal.default_response()),
     }
 }
 

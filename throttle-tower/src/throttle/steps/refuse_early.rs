@@ -9,18 +9,18 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, PolicyNode, PolicySet, Status};
 
-use super::ask::{Asked, Calls};
-use super::decide::{self, Decided};
+use super::ask::{Calls, RequestCalls};
+use super::decide::{self, DecisionOutcome};
 use super::{refuse, wait_queue};
-use crate::limit::{Applied, Keying};
-use crate::throttle::shared::Shared;
+use crate::limit::{KeySource, LimitSettings};
+use crate::throttle::shared_layer::SharedLayer;
 
 /// What is known of a request before its lookups.
 pub(super) enum Early {
     /// The decision depends on the lookups.
     Undecided,
     /// The request is refused whatever they return. Its calls are those that the decision is about.
-    Refused(Box<Decided>),
+    Refused(Box<DecisionOutcome>),
     /// The store failed. It is not asked again, because a request waits for it no longer than one
     /// deadline.
     Failed(BackendError),
@@ -28,7 +28,7 @@ pub(super) enum Early {
 
 /// A limit whose key is looked up.
 pub(super) struct Unknown {
-    pub(super) policy: usize,
+    pub(super) index: usize,
     /// The call of the key in its last known tier, without a class.
     pub(super) last: Option<Call>,
 }
@@ -42,26 +42,26 @@ pub(super) struct Unknown {
 /// In memory a peek is synchronous. Over a store it is a question of its own, which only lookups of
 /// tiers are worth: their results are remembered, so that few requests need one.
 pub(super) async fn refuse_early<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    asked: &mut Asked,
+    shared: &Arc<SharedLayer<B>>,
+    request: &mut RequestCalls,
     unknown: &[Unknown],
     parts: &Parts,
 ) -> Early {
-    if let Some(saturated) = decide::saturated(shared, &asked.needs) {
+    if let Some(saturated) = decide::saturated(shared, &request.needs) {
         return Early::Refused(Box::new(saturated));
     }
-    let limit = |unknown: &Unknown| &shared.applied[unknown.policy];
+    let limit = |unknown: &Unknown| &shared.applied[unknown.index];
     let counts_attempts = |unknown| limit(unknown).charge_rules.charge_refused;
-    if asked.calls.iter().all(|call| call.cost() == 0) || unknown.iter().any(counts_attempts) {
+    if request.calls.iter().all(|call| call.cost() == 0) || unknown.iter().any(counts_attempts) {
         return Early::Undecided;
     }
-    let mut calls: Calls = asked.calls.iter().cloned().collect();
+    let mut calls: Calls = request.calls.iter().cloned().collect();
     for one in unknown {
         if let Some(last) = one.last.clone() {
-            calls[one.policy] = limit(one).in_class(last, parts);
+            calls[one.index] = limit(one).in_class(last, parts);
         }
     }
-    let is_tiered = |unknown| matches!(limit(unknown).keying, Keying::Tiered(_));
+    let is_tiered = |unknown| matches!(limit(unknown).key_source, KeySource::Tiered(_));
     let peek = peeking(&calls);
     let peeked = match shared.backend.decide_at_once(&shared.prepared, &peek) {
         Some(decision) => Ok(decision),
@@ -74,9 +74,9 @@ pub(super) async fn refuse_early<B: Backend>(
         Ok(decision) => decision,
         // The lookup may return parameters that the store does enforce.
         Err(error) if refuse::not_enforced(&error).is_some() => return Early::Undecided,
-        Err(error) => return failed(shared, error, &asked.calls),
+        Err(error) => return failed(shared, error, &request.calls),
     };
-    let known = Known {
+    let known = KnownStatuses {
         set: B::set(&shared.prepared),
         applied: &shared.applied,
         statuses: decision.statuses(),
@@ -86,20 +86,20 @@ pub(super) async fn refuse_early<B: Backend>(
         return Early::Undecided;
     }
     known.keep_decisive(&mut calls);
-    let decisive = Asked {
+    let decisive = RequestCalls {
         calls: peeking(&calls),
-        needs: asked.needs.clone(),
+        needs: request.needs.clone(),
     };
     match decide::decide(shared, &decisive).await {
-        Decided::Failed(error) => failed(shared, error, &asked.calls),
+        DecisionOutcome::Failed(error) => failed(shared, error, &request.calls),
         // Units have become free in between, or the request is held until some are.
-        Decided::Made(decision)
+        DecisionOutcome::Made(decision)
             if decision.is_admitted() || wait_queue::may_wait(shared, &decision) =>
         {
             Early::Undecided
         }
         decided => {
-            asked.calls = calls;
+            request.calls = calls;
             Early::Refused(Box::new(decided))
         }
     }
@@ -109,7 +109,7 @@ fn peeking(calls: &[Call]) -> Calls {
     calls.iter().cloned().map(Call::peeking).collect()
 }
 
-fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: &[Call]) -> Early {
+fn failed<B: Backend>(shared: &SharedLayer<B>, error: BackendError, calls: &[Call]) -> Early {
     // The store is healthy. Parameters of the last known tier may have been corrected since.
     if refuse::not_enforced(&error).is_some() {
         return Early::Undecided;
@@ -117,13 +117,13 @@ fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: &[Call]) -
     if refuse::closed(shared, calls, &error).is_empty() {
         return Early::Failed(error);
     }
-    Early::Refused(Box::new(Decided::Failed(error)))
+    Early::Refused(Box::new(DecisionOutcome::Failed(error)))
 }
 
 /// What a peek tells of a composition while some keys are looked up.
-struct Known<'a> {
+struct KnownStatuses<'a> {
     set: &'a PolicySet,
-    applied: &'a [Applied],
+    applied: &'a [LimitSettings],
     statuses: &'a [Status],
     unknown: &'a [Unknown],
 }
@@ -136,14 +136,14 @@ enum Lookups {
     DecideByLast,
 }
 
-impl Known<'_> {
-    fn is_looked_up(&self, policy: usize) -> bool {
-        self.unknown.iter().any(|unknown| unknown.policy == policy)
+impl KnownStatuses<'_> {
+    fn is_looked_up(&self, index: usize) -> bool {
+        self.unknown.iter().any(|unknown| unknown.index == index)
     }
 
     /// Whether a policy that applies refuses.
-    fn violates(&self, policy: usize) -> bool {
-        self.statuses[policy].retry_after() != Some(Duration::ZERO)
+    fn violates(&self, index: usize) -> bool {
+        self.statuses[index].retry_after() != Some(Duration::ZERO)
     }
 
     /// Whether a part of the composition refuses; `None` if no policy below applies.
@@ -154,12 +154,12 @@ impl Known<'_> {
                 .filter_map(|member| self.refuses(member, lookups))
         };
         match self.set.node(node) {
-            PolicyNode::Policy(policy) if self.is_looked_up(policy) => {
-                Some(matches!(lookups, Lookups::DecideByLast) && self.violates(policy))
+            PolicyNode::Policy(index) if self.is_looked_up(index) => {
+                Some(matches!(lookups, Lookups::DecideByLast) && self.violates(index))
             }
-            PolicyNode::Policy(policy) => self.statuses[policy]
+            PolicyNode::Policy(index) => self.statuses[index]
                 .is_enforced()
-                .then(|| self.violates(policy)),
+                .then(|| self.violates(index)),
             PolicyNode::All => below().reduce(|refused, refuses| refused || refuses),
             PolicyNode::Any(_) => below().reduce(|refused, refuses| refused && refuses),
         }
@@ -170,26 +170,26 @@ impl Known<'_> {
     /// attempts count stay while they admit, because a refused attempt is charged to them.
     fn keep_decisive(&self, calls: &mut [Call]) {
         for unknown in self.unknown {
-            if !self.violates(unknown.policy) {
-                calls[unknown.policy] = Call::SKIP;
+            if !self.violates(unknown.index) {
+                calls[unknown.index] = Call::SKIP;
             }
         }
         for (node, (kind, end)) in self.set.tree().enumerate() {
             let below = self.set.tree().take(end).skip(node);
-            let policies = below.filter_map(|(kind, _)| match kind {
-                PolicyNode::Policy(policy) => Some(policy),
+            let indices = below.filter_map(|(kind, _)| match kind {
+                PolicyNode::Policy(index) => Some(index),
                 PolicyNode::All | PolicyNode::Any(_) => None,
             });
-            let policies: SmallVec<[usize; 8]> = policies.collect();
-            let is_open = policies.iter().any(|policy| self.is_looked_up(*policy))
+            let indices: SmallVec<[usize; 8]> = indices.collect();
+            let is_open = indices.iter().any(|index| self.is_looked_up(*index))
                 && self.refuses(node, Lookups::DecideByLast) != Some(true);
             if !matches!(kind, PolicyNode::Any(_)) || !is_open {
                 continue;
             }
-            for policy in policies {
-                let counts_attempts = self.applied[policy].charge_rules.charge_refused;
-                if !counts_attempts || self.violates(policy) {
-                    calls[policy] = Call::SKIP;
+            for index in indices {
+                let counts_attempts = self.applied[index].charge_rules.charge_refused;
+                if !counts_attempts || self.violates(index) {
+                    calls[index] = Call::SKIP;
                 }
             }
         }

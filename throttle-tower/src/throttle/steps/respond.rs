@@ -1,12 +1,12 @@
 use http::{Extensions, Response};
 
-use super::judge::Admitted;
+use super::judge::AdmittedRequest;
 use super::write_headers::{write_admitted, write_settled};
-use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
+use crate::throttle::request_guard::RequestGuard;
 
-impl Admitted {
+impl AdmittedRequest {
     /// Settles what the head of the inner service's response decides, then writes the headers,
     /// once. Returns what goes along with the body.
     ///
@@ -14,15 +14,15 @@ impl Admitted {
     /// must not be earlier than the window of any policy that `RateLimit` lists, so the policies
     /// that have admitted the request are announced only.
     #[inline]
-    pub(in crate::throttle) fn respond<Body>(self, response: &mut Response<Body>) -> Held {
+    pub(in crate::throttle) fn respond<Body>(self, response: &mut Response<Body>) -> RequestGuard {
         let Self {
             report,
             route_is_missing,
-            mut held,
+            mut guard,
         } = self;
         // Refund rules read the inner service's headers, before the layer adds its own.
-        let standings = held.answered(response.status(), response.headers());
-        let Some(report) = report else { return held };
+        let standings = guard.answered(response.status(), response.headers());
+        let Some(report) = report else { return guard };
         let options = &report.announced().options;
         if route_is_missing {
             options.watch.confirm(response.status());
@@ -38,7 +38,7 @@ impl Admitted {
         if options.report_in_response && response.extensions().get::<LimitReport>().is_none() {
             response.extensions_mut().insert(report);
         }
-        held
+        guard
     }
 }
 

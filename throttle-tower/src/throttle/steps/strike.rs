@@ -8,17 +8,17 @@ use throttle_core::{Backend, DecidedBy, Key, Status};
 use tokio::runtime::Handle;
 
 use crate::event::Activity;
-use crate::throttle::shared::Shared;
+use crate::throttle::shared_layer::SharedLayer;
 use crate::usage::StepFuture;
 
 /// The strike of a key that a limit with a ban has refused.
 pub(super) fn of_refused<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    place: usize,
+    shared: &Arc<SharedLayer<B>>,
+    index: usize,
     call: &Call,
     status: &Status,
 ) -> Option<StepFuture> {
-    let (key, ban) = (call.key()?, shared.applied[place].charge_rules.ban?);
+    let (key, ban) = (call.key()?, shared.applied[index].charge_rules.ban?);
     // A store counts nothing for an excepted or banned key, and need not be called.
     // It shortens a ban that is too long, because the clock was set back or the longest ban was
     // lowered. Many keys share an overflow bucket, so its refusal says nothing of this key.
@@ -26,7 +26,7 @@ pub(super) fn of_refused<B: Backend>(
     if !status.is_violated() || status.is_overflow() || !is_asked {
         return None;
     }
-    Some(count(shared, place, key.clone(), ban, status.decided_by()))
+    Some(count(shared, index, key.clone(), ban, status.decided_by()))
 }
 
 fn is_too_long(status: &Status, ban: &Ban) -> bool {
@@ -36,16 +36,16 @@ fn is_too_long(status: &Status, ban: &Ban) -> bool {
 
 /// Counts a strike, in the background, where the request was decided.
 pub(super) fn strike<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    place: usize,
+    shared: &Arc<SharedLayer<B>>,
+    index: usize,
     key: Key,
     decided_by: DecidedBy,
     runtime: Option<&Handle>,
 ) {
-    let Some(ban) = shared.applied[place].charge_rules.ban else {
+    let Some(ban) = shared.applied[index].charge_rules.ban else {
         return;
     };
-    let step = count(shared, place, key, ban, decided_by);
+    let step = count(shared, index, key, ban, decided_by);
     shared
         .options
         .background
@@ -53,8 +53,8 @@ pub(super) fn strike<B: Backend>(
 }
 
 fn count<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    place: usize,
+    shared: &Arc<SharedLayer<B>>,
+    index: usize,
     key: Key,
     ban: Ban,
     decided_by: DecidedBy,
@@ -66,14 +66,14 @@ fn count<B: Backend>(
                 let strike = KeyStep::Strike(key, ban);
                 striking
                     .backend
-                    .run(&striking.prepared, place, strike)
+                    .run(&striking.prepared, index, strike)
                     .await?
             }
-            (DecidedBy::Local(_), Some(share)) => share.strike(place, key, ban).await?,
+            (DecidedBy::Local(_), Some(share)) => share.strike(index, key, ban).await?,
             _ => Vec::new(),
         };
         if !begun.is_empty() {
-            let limit = striking.applied[place].index;
+            let limit = striking.applied[index].limit_index;
             striking
                 .options
                 .observers

@@ -8,8 +8,8 @@ use http::request::Parts;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Decision, PolicyName};
 
-use super::ask::{self, Asked, Lookup, OfRequest};
-use super::decide::{self, Decided};
+use super::ask::{self, Lookup, OfRequest, RequestCalls};
+use super::decide::{self, DecisionOutcome};
 use super::decision_at_once::decision_at_once;
 use super::narrow::narrow;
 use super::notify::notify;
@@ -17,7 +17,7 @@ use super::{correct_charges, pipeline, wait_queue};
 use crate::event::Outcome;
 use crate::limit::select;
 use crate::throttle::layer::ThrottleLayer;
-use crate::throttle::shared::Shared;
+use crate::throttle::shared_layer::SharedLayer;
 
 /// What becomes of a request.
 pub(crate) enum Ruling {
@@ -43,7 +43,7 @@ impl<B: Backend> ThrottleLayer<B> {
 }
 
 fn decide_on_trial<B: Backend>(
-    shared: &Arc<Shared<B>>,
+    shared: &Arc<SharedLayer<B>>,
     parts: &Parts,
     end: impl FnOnce(Option<Ruling>) + Send + 'static,
 ) {
@@ -58,27 +58,27 @@ fn decide_on_trial<B: Backend>(
     }
     let selected = select(&shared.selections, parts);
     let shared = narrow(shared, &selected);
-    let mut asked = Asked::default();
+    let mut request = RequestCalls::default();
     let mut lookups = Vec::new();
     let mut inquiry = OfRequest(&selected);
-    if ask::ask(&mut inquiry, shared, parts, (&mut asked, &mut lookups)).is_err() {
+    if ask::ask(&mut inquiry, shared, parts, (&mut request, &mut lookups)).is_err() {
         return end(Some(Ruling::Refused(None)));
     }
-    if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
+    if lookups.is_empty() && !wait_queue::is_behind_others(shared, &request.calls) {
         // It is large, and not moved out of the option.
-        let decision = decision_at_once(shared, &asked.calls);
+        let decision = decision_at_once(shared, &request.calls);
         if let Some(decision) = &decision
             && !wait_queue::may_wait(shared, decision)
         {
-            return end(Some(ruling(shared, decision, &asked.calls, parts)));
+            return end(Some(ruling(shared, decision, &request.calls, parts)));
         }
     }
-    decide_later(shared, asked, lookups, parts, end);
+    decide_later(shared, request, lookups, parts, end);
 }
 
 fn decide_later<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    mut asked: Asked,
+    shared: &Arc<SharedLayer<B>>,
+    mut request: RequestCalls,
     lookups: Vec<Lookup>,
     parts: &Parts,
     end: impl FnOnce(Option<Ruling>) + Send + 'static,
@@ -97,11 +97,11 @@ fn decide_later<B: Backend>(
     let deciding = Arc::clone(shared);
     let step = async move {
         end(
-            match pipeline::decided(&deciding, &mut asked, lookups, &parts).await {
-                Ok(Decided::Made(decision)) => {
-                    Some(ruling(&deciding, &decision, &asked.calls, &parts))
+            match pipeline::decided(&deciding, &mut request, lookups, &parts).await {
+                Ok(DecisionOutcome::Made(decision)) => {
+                    Some(ruling(&deciding, &decision, &request.calls, &parts))
                 }
-                Ok(Decided::Failed(_) | Decided::Saturated(_)) => None,
+                Ok(DecisionOutcome::Failed(_) | DecisionOutcome::Saturated(_)) => None,
                 Err(_) => Some(Ruling::Refused(None)),
             },
         );
@@ -111,7 +111,7 @@ fn decide_later<B: Backend>(
 }
 
 fn ruling<B: Backend>(
-    shared: &Arc<Shared<B>>,
+    shared: &Arc<SharedLayer<B>>,
     decision: &Decision,
     calls: &[Call],
     parts: &Parts,
@@ -127,7 +127,11 @@ fn ruling<B: Backend>(
     ruling
 }
 
-fn refused<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Call]) -> Ruling {
+fn refused<B: Backend>(
+    shared: &Arc<SharedLayer<B>>,
+    decision: &Decision,
+    calls: &[Call],
+) -> Ruling {
     if shared.uses.charge_refused {
         correct_charges::count_refused(shared, decision, calls);
     }

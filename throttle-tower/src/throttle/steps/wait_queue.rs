@@ -11,12 +11,12 @@ use throttle_core::backend::Call;
 use throttle_core::{Algorithm, Backend, Decision, PolicyNode, PolicySet, Timestamp};
 use tokio::time::Instant;
 
-use super::ask::{Asked, Calls};
-use super::decide::{self, Decided};
-use crate::throttle::announced::under;
+use super::ask::{Calls, RequestCalls};
+use super::decide::{self, DecisionOutcome};
+use crate::throttle::announcement::under;
 use crate::throttle::forecast::Forecast;
-use crate::throttle::queues::{Joining, Place, QueueKey};
-use crate::throttle::shared::Shared;
+use crate::throttle::queues::{JoinRequest, QueueKey, QueueTicket};
+use crate::throttle::shared_layer::SharedLayer;
 use crate::time::{FAR, micros};
 
 /// How late the first request of a queue may wake and still be decided as of its turn. Turns that a
@@ -34,20 +34,20 @@ const LATE_OVER_A_STORE: Duration = Duration::from_millis(2);
 
 /// Whether other requests wait for a key of this request, so that it has to queue behind them.
 #[inline]
-pub(super) fn is_behind_others<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> bool {
+pub(super) fn is_behind_others<B: Backend>(shared: &SharedLayer<B>, calls: &[Call]) -> bool {
     shared.uses.queues && !shared.queues.is_empty() && queue_of(shared, calls).is_some()
 }
 
 /// Whether a request that was refused may wait for room.
 #[inline]
-pub(super) fn may_wait<B: Backend>(shared: &Shared<B>, decision: &Decision) -> bool {
+pub(super) fn may_wait<B: Backend>(shared: &SharedLayer<B>, decision: &Decision) -> bool {
     held_for(shared, decision).is_some()
 }
 
 /// How long a request that was refused waits for room, if no other request waits for it.
 #[inline]
 pub(in crate::throttle) fn held_for<B: Backend>(
-    shared: &Shared<B>,
+    shared: &SharedLayer<B>,
     decision: &Decision,
 ) -> Option<Duration> {
     if !shared.uses.queues {
@@ -57,27 +57,30 @@ pub(in crate::throttle) fn held_for<B: Backend>(
 }
 
 /// The answer to a request, once it has waited for as long as that helps.
-pub(super) async fn decide<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked) -> Decided {
-    Waiting {
+pub(super) async fn decide<B: Backend>(
+    shared: &Arc<SharedLayer<B>>,
+    request: &RequestCalls,
+) -> DecisionOutcome {
+    HeldRequest {
         shared,
-        asked,
-        calls: &asked.calls,
+        request,
+        calls: &request.calls,
         arrived: Instant::now(),
     }
     .decide()
     .await
 }
 
-struct Waiting<'a, B: Backend> {
-    shared: &'a Arc<Shared<B>>,
-    asked: &'a Asked,
+struct HeldRequest<'a, B: Backend> {
+    shared: &'a Arc<SharedLayer<B>>,
+    request: &'a RequestCalls,
     calls: &'a [Call],
     arrived: Instant,
 }
 
 /// One decision about a request that waits.
 struct Turn {
-    decided: Decided,
+    decided: DecisionOutcome,
     /// The instant as of which it was made.
     at: Instant,
     /// The same by the backend's clock, if that can be read here.
@@ -85,29 +88,29 @@ struct Turn {
     is_late: bool,
 }
 
-impl<B: Backend> Waiting<'_, B> {
-    async fn decide(&self) -> Decided {
+impl<B: Backend> HeldRequest<'_, B> {
+    async fn decide(&self) -> DecisionOutcome {
         let mut since = self.now();
-        let mut place = None;
+        let mut ticket = None;
         if let Some((key, longest)) = queue_of(self.shared, self.calls) {
-            place = self.join(key.clone(), longest);
-            if let Some(joined) = &place {
+            ticket = self.join(key.clone(), longest);
+            if let Some(joined) = &ticket {
                 match self.await_turn(joined, since, longest).await {
                     Some(due) => since = due,
-                    None => place = None,
+                    None => ticket = None,
                 }
             }
-            if place.is_none() && self.shared.queues.contains(&key) {
+            if ticket.is_none() && self.shared.queues.contains(&key) {
                 // What is left belongs to the requests before it.
                 return self.refuse_behind(&key).await;
             }
         }
         loop {
-            let turn = self.take_turn(since, place.as_ref()).await;
-            if let Some(place) = &place {
-                self.advance(place, &turn);
+            let turn = self.take_turn(since, ticket.as_ref()).await;
+            if let Some(ticket) = &ticket {
+                self.advance(ticket, &turn);
             }
-            let Decided::Made(decision) = &turn.decided else {
+            let DecisionOutcome::Made(decision) = &turn.decided else {
                 return turn.decided;
             };
             let elapsed = turn.at.saturating_duration_since(self.arrived);
@@ -115,38 +118,41 @@ impl<B: Backend> Waiting<'_, B> {
                 // The client counts its wait from now.
                 let is_stale = turn.is_late && !decision.is_admitted();
                 return if is_stale {
-                    decide::decide(self.shared, self.asked).await
+                    decide::decide(self.shared, self.request).await
                 } else {
                     turn.decided
                 };
             };
-            let Some(key) = queue_key(room.policy, self.calls) else {
+            let Some(key) = queue_key(room.index, self.calls) else {
                 return turn.decided;
             };
-            if place.as_ref().is_some_and(|place: &Place| place.key != key) {
+            if ticket
+                .as_ref()
+                .is_some_and(|ticket: &QueueTicket| ticket.key != key)
+            {
                 // Another limit has no room now, and the requests behind this one need not wait for
                 // that limit too.
-                place = None;
+                ticket = None;
             }
-            if place.is_none() {
-                place = self.join(key.clone(), room.longest);
-                if let Some(place) = &place {
-                    self.advance(place, &turn);
+            if ticket.is_none() {
+                ticket = self.join(key.clone(), room.longest);
+                if let Some(ticket) = &ticket {
+                    self.advance(ticket, &turn);
                 }
             }
-            let Some(here) = &place else {
+            let Some(current) = &ticket else {
                 return turn.decided;
             };
             since = turn.as_of.map(|as_of| as_of + room.wait);
             let due = turn.at + room.wait;
             drop(turn);
-            if here.try_become_first() && here.sleep_until(due).await {
+            if current.try_become_first() && current.sleep_until(due).await {
                 continue;
             }
-            match self.await_turn(here, since, room.longest).await {
+            match self.await_turn(current, since, room.longest).await {
                 Some(due) => since = due,
                 None => {
-                    place = None;
+                    ticket = None;
                     if self.shared.queues.contains(&key) {
                         return self.refuse_behind(&key).await;
                     }
@@ -172,7 +178,7 @@ impl<B: Backend> Waiting<'_, B> {
             }
     }
 
-    fn join(&self, key: QueueKey, longest: Duration) -> Option<Place> {
+    fn join(&self, key: QueueKey, longest: Duration) -> Option<QueueTicket> {
         let late = if self.now().is_some() {
             Duration::ZERO
         } else {
@@ -180,10 +186,10 @@ impl<B: Backend> Waiting<'_, B> {
         };
         let (algorithm, units) = (self.algorithm(key.0)?, self.calls.get(key.0)?.cost());
         let (deadline, most) = (self.arrived + longest, self.shared.options.max_waiting());
-        let limit = self.shared.applied.get(key.0)?.index;
-        let place = self.shared.queues.join(
+        let limit = self.shared.applied.get(key.0)?.limit_index;
+        let ticket = self.shared.queues.join(
             key,
-            &Joining {
+            &JoinRequest {
                 algorithm,
                 units,
                 deadline,
@@ -191,7 +197,7 @@ impl<B: Backend> Waiting<'_, B> {
                 late,
             },
         )?;
-        Some(place.observed(&self.shared.options.observers, limit))
+        Some(ticket.observed(&self.shared.options.observers, limit))
     }
 
     /// Waits until a request is the first and due, as far as that is known without asking the
@@ -199,25 +205,25 @@ impl<B: Backend> Waiting<'_, B> {
     /// is over before.
     async fn await_turn(
         &self,
-        place: &Place,
+        ticket: &QueueTicket,
         since: Option<Timestamp>,
         longest: Duration,
     ) -> Option<Option<Timestamp>> {
         loop {
-            if !place.become_first(self.latest(longest)).await {
+            if !ticket.become_first(self.latest(longest)).await {
                 return None;
             }
             let Some(since) = since else {
                 return Some(None);
             };
             let due = self
-                .algorithm(place.key.0)
-                .and_then(|algorithm| place.due(algorithm));
+                .algorithm(ticket.key.0)
+                .and_then(|algorithm| ticket.due(algorithm));
             let Some((at, as_of)) = due.filter(|(at, _)| *at <= self.arrived + longest) else {
                 return Some(Some(since));
             };
             // A request that is not polled in time loses its turn.
-            if place.sleep_until(at).await {
+            if ticket.sleep_until(at).await {
                 return Some(Some(since.max(as_of)));
             }
         }
@@ -225,11 +231,11 @@ impl<B: Backend> Waiting<'_, B> {
 
     /// Decides about the first request of a queue, as of the instant at which its turn came, so
     /// that the lateness of timers and of the way to a store does not add up.
-    async fn take_turn(&self, since: Option<Timestamp>, place: Option<&Place>) -> Turn {
-        if let Some(place) = place {
-            place.keep_turn(Instant::now() + ANSWER);
+    async fn take_turn(&self, since: Option<Timestamp>, ticket: Option<&QueueTicket>) -> Turn {
+        if let Some(ticket) = ticket {
+            ticket.keep_turn(Instant::now() + ANSWER);
         }
-        if let Some(saturated) = decide::saturated(self.shared, &self.asked.needs) {
+        if let Some(saturated) = decide::saturated(self.shared, &self.request.needs) {
             return Turn {
                 decided: saturated,
                 at: Instant::now(),
@@ -237,10 +243,13 @@ impl<B: Backend> Waiting<'_, B> {
                 is_late: false,
             };
         }
-        if let (Some(place), Some(since), Some(now)) = (place, since, self.now()) {
+        if let (Some(ticket), Some(since), Some(now)) = (ticket, since, self.now()) {
             let earliest =
                 Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(LATEST)));
-            let before = place.progress().decided.map_or(since, |(_, before)| before);
+            let before = ticket
+                .progress()
+                .decided
+                .map_or(since, |(_, before)| before);
             let as_of = since.max(before).max(earliest).min(now);
             let late = Duration::from_micros(now.micros_since(as_of).unsigned_abs());
             let present = Instant::now();
@@ -253,7 +262,7 @@ impl<B: Backend> Waiting<'_, B> {
                 is_late: !late.is_zero(),
             };
         }
-        let decided = decide::decide(self.shared, self.asked).await;
+        let decided = decide::decide(self.shared, self.request).await;
         Turn {
             decided,
             at: Instant::now(),
@@ -263,8 +272,8 @@ impl<B: Backend> Waiting<'_, B> {
     }
 
     /// Notes what a decision says about a queue.
-    fn advance(&self, place: &Place, turn: &Turn) {
-        let (Decided::Made(decision), policy) = (&turn.decided, place.key.0) else {
+    fn advance(&self, ticket: &QueueTicket, turn: &Turn) {
+        let DecisionOutcome::Made(decision) = &turn.decided else {
             return;
         };
         let statuses = decision.statuses().iter();
@@ -275,22 +284,22 @@ impl<B: Backend> Waiting<'_, B> {
             .iter()
             .zip(self.calls)
             .zip(statuses);
-        let Some(((policy, call), status)) = known.nth(policy) else {
+        let Some(((policy, call), status)) = known.nth(ticket.key.0) else {
             return;
         };
         let policy = under(policy, call);
         let algorithm = policy.algorithm();
         // The rate of an exception's limit is not known here: the backend is asked at each turn.
         let next = (!status.is_excepted())
-            .then(|| Forecast::new(&policy, status, turn.at, (place.units(), call.reserve())));
-        place.advance(|progress| {
+            .then(|| Forecast::new(&policy, status, turn.at, (ticket.units(), call.reserve())));
+        ticket.advance(|progress| {
             let before = mem::replace(&mut progress.forecast, next);
             match (turn.as_of, before) {
                 (Some(as_of), _) => progress.decided = Some((turn.at, as_of)),
                 (None, Some(before)) if decision.is_admitted() => {
                     let late = turn
                         .at
-                        .saturating_duration_since(before.admits_by(algorithm, place.units()));
+                        .saturating_duration_since(before.admits_by(algorithm, ticket.units()));
                     // A single quick turn does not make the next one quick.
                     progress.late = late.max(progress.late - progress.late / 8);
                 }
@@ -300,7 +309,7 @@ impl<B: Backend> Waiting<'_, B> {
     }
 
     /// Refuses a request that other requests are before, by a peek.
-    async fn refuse_behind(&self, key: &QueueKey) -> Decided {
+    async fn refuse_behind(&self, key: &QueueKey) -> DecisionOutcome {
         let peek: Calls = self.calls.iter().cloned().map(Call::peeking).collect();
         match self
             .shared
@@ -318,29 +327,29 @@ impl<B: Backend> Waiting<'_, B> {
                 });
                 let own = decision.retry_after();
                 // Another limit may refuse it for longer.
-                Decided::Made(if own.is_none_or(|own| own > wait) {
+                DecisionOutcome::Made(if own.is_none_or(|own| own > wait) {
                     decision
                 } else {
                     decision.refused(key.0, wait)
                 })
             }
-            Err(error) => Decided::Failed(error),
+            Err(error) => DecisionOutcome::Failed(error),
         }
     }
 
     /// The parameters of a policy that decide about the request.
-    fn algorithm(&self, policy: usize) -> Option<&Algorithm> {
+    fn algorithm(&self, index: usize) -> Option<&Algorithm> {
         Some(
             self.calls
-                .get(policy)?
-                .parameters(self.shared.announced.policies.get(policy)?),
+                .get(index)?
+                .parameters(self.shared.announced.policies.get(index)?),
         )
     }
 }
 
 /// The queue that a request has to join, and how long it may wait there. With an `any` it joins
 /// none, because another member may admit it.
-fn queue_of<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<(QueueKey, Duration)> {
+fn queue_of<B: Backend>(shared: &SharedLayer<B>, calls: &[Call]) -> Option<(QueueKey, Duration)> {
     if B::set(&shared.prepared)
         .tree()
         .any(|(node, _)| matches!(node, PolicyNode::Any(_)))
@@ -352,22 +361,22 @@ fn queue_of<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<(QueueKey,
         .iter()
         .zip(calls)
         .enumerate()
-        .find_map(|(policy, (limit, call))| {
+        .find_map(|(index, (limit, call))| {
             let longest = limit.wait_up_to?.min(FAR);
             // A peek takes nothing from the requests in the queue.
-            let key = queue_key(policy, calls).filter(|_| call.cost() > 0)?;
+            let key = queue_key(index, calls).filter(|_| call.cost() > 0)?;
             shared.queues.contains(&key).then_some((key, longest))
         })
 }
 
-fn queue_key(policy: usize, calls: &[Call]) -> Option<QueueKey> {
-    let call = calls.get(policy)?;
-    Some((policy, call.key()?.clone(), call.reserve()))
+fn queue_key(index: usize, calls: &[Call]) -> Option<QueueKey> {
+    let call = calls.get(index)?;
+    Some((index, call.key()?.clone(), call.reserve()))
 }
 
 /// Room for a request that was refused: at which policy, and when.
 struct Room {
-    policy: usize,
+    index: usize,
     wait: Duration,
     /// The longest wait of that policy's limit.
     longest: Duration,
@@ -377,27 +386,24 @@ impl Room {
     /// `None` if the request is admitted, or the limits do not wait so long. It has waited for
     /// `elapsed` already.
     fn after<B: Backend>(
-        shared: &Shared<B>,
+        shared: &SharedLayer<B>,
         decision: &Decision,
         elapsed: Duration,
     ) -> Option<Self> {
         if decision.is_admitted() {
             return None;
         }
-        let (policy, wait) = (decision.binding()?, decision.retry_after()?);
-        let longest = shared.applied.get(policy)?.wait_up_to?.min(FAR);
-        let is_in_time = |policy: usize| {
+        let (index, wait) = (decision.binding()?, decision.retry_after()?);
+        let longest = shared.applied.get(index)?.wait_up_to?.min(FAR);
+        let is_in_time = |index: usize| {
             let Some(status) = decision
                 .statuses()
-                .get(policy)
+                .get(index)
                 .filter(|status| status.is_violated())
             else {
                 return true;
             };
-            let longest = shared
-                .applied
-                .get(policy)
-                .and_then(|limit| limit.wait_up_to);
+            let longest = shared.applied.get(index).and_then(|limit| limit.wait_up_to);
             longest
                 .zip(status.retry_after())
                 .is_some_and(|(longest, wait)| elapsed.saturating_add(wait) <= longest)
@@ -405,7 +411,7 @@ impl Room {
         let waits = waits(B::set(&shared.prepared), 0, &is_in_time)
             && elapsed.saturating_add(wait) <= longest;
         waits.then_some(Self {
-            policy,
+            index,
             wait,
             longest,
         })
@@ -415,7 +421,7 @@ impl Room {
 /// Whether a composition waits: an `all` if every member does, an `any` if some member does.
 fn waits(set: &PolicySet, node: usize, policy_waits: &dyn Fn(usize) -> bool) -> bool {
     match set.node(node) {
-        PolicyNode::Policy(policy) => policy_waits(policy),
+        PolicyNode::Policy(index) => policy_waits(index),
         PolicyNode::All => set
             .members(node)
             .all(|member| waits(set, member, policy_waits)),

@@ -39,7 +39,7 @@ pub(in crate::throttle) fn write_settled(
     let dialect = report.announced().options.dialect;
     if dialect != Dialect::None {
         let mut statuses = Statuses::new();
-        let standing = |place, decided| now.of(place, decided);
+        let standing = |index, decided| now.of(index, decided);
         describe(report, 0, standing, &mut statuses);
         let now = match dialect.form().states_instants {
             true => wall_micros(),
@@ -113,16 +113,16 @@ fn describe<'a>(
     statuses: &mut Statuses<'a>,
 ) {
     let announced = report.announced();
-    for (place, (policy, status)) in announced
+    for (index, (policy, status)) in announced
         .policies
         .iter()
         .zip(report.decided().statuses())
         .enumerate()
     {
-        if !announced.tells(place, status) {
+        if !announced.tells(index, status) {
             continue;
         }
-        let (status, used) = standing(place, status);
+        let (status, used) = standing(index, status);
         let violated = status.is_violated();
         let retry_us = if violated {
             wait(status.retry_after(), extra)
@@ -133,7 +133,7 @@ fn describe<'a>(
             // A violated policy's window ends with the wait, as Retry-After does.
             Some(wait) => wait,
             None => {
-                let window = status.effective_window(announced.paced_by(place, policy, status));
+                let window = status.effective_window(announced.paced_by(index, policy, status));
                 // The policy's pace may be faster than that of an exception's limit. When nothing
                 // is left, the window ends with the next unit whatever the pace.
                 let is_paced = status.is_excepted() && status.remaining() > 0;
@@ -145,7 +145,7 @@ fn describe<'a>(
             }
         };
         statuses.push(PolicyStatus {
-            terms: announced.terms(place, status.tier()),
+            terms: announced.terms(index, status.tier()),
             remaining: status.remaining().saturating_sub(used),
             effective_us,
             reset_us: micros(status.reset_after()),

@@ -20,7 +20,7 @@ use crate::headers::{Dialect, Problem};
 use crate::limit::{Class, WarnAt};
 
 #[derive(Clone)]
-pub(crate) struct Announced {
+pub(crate) struct Announcement {
     pub(super) policies: Arc<[Policy]>,
     /// What each policy announces in each tier; once for a policy without tiers.
     terms: Arc<[InTiers]>,
@@ -40,7 +40,7 @@ pub(crate) struct Announced {
     /// If the policies are a part of the layer's.
     pub(super) part: Option<Arc<Part>>,
     /// The index of each policy's limit in the layer. Empty if the limits are the policies.
-    pub(super) indices: Arc<[usize]>,
+    pub(super) limit_indices: Arc<[usize]>,
     /// The limits of the layer.
     pub(super) info: LayerInfo,
     /// What a peek has found.
@@ -52,27 +52,27 @@ pub(super) struct Part {
     /// All of them.
     policies: Arc<[Policy]>,
     /// Where those of the part stand among them.
-    places: Box<[usize]>,
+    indices: Box<[usize]>,
 }
 
 impl Part {
-    pub(super) fn new(whole: &Announced, places: Box<[usize]>) -> Self {
+    pub(super) fn new(whole: &Announcement, indices: Box<[usize]>) -> Self {
         Self {
             policies: Arc::clone(&whole.policies),
-            places,
+            indices,
         }
     }
 
     /// The decision with a status for each policy of the layer.
     pub(super) fn whole(&self, decision: &Decision) -> Decision {
-        decision.among(&self.places, self.policies.len())
+        decision.among(&self.indices, self.policies.len())
     }
 }
 
 type InTiers = Arc<[PolicyTerms]>;
 type ByReserve = Box<[(u64, InTiers)]>;
 
-impl Announced {
+impl Announcement {
     /// `classes` are those of the policy at an index.
     pub(super) fn new<'a>(
         policies: &[Policy],
@@ -90,8 +90,8 @@ impl Announced {
             }
         };
         let (mut terms, mut reserving) = (Vec::new(), Vec::new());
-        for (place, policy) in policies.iter().enumerate() {
-            let all = classes(place)
+        for (index, policy) in policies.iter().enumerate() {
+            let all = classes(index)
                 .iter()
                 .map(|(name, reserve)| (Some(&**name), *reserve));
             terms.push(in_tiers(
@@ -119,7 +119,7 @@ impl Announced {
             warn_at: Arc::default(),
             options,
             part: None,
-            indices: Arc::default(),
+            limit_indices: Arc::default(),
             info: LayerInfo::of_policies(&[]),
             peek: None,
         }
@@ -152,12 +152,12 @@ impl Announced {
     #[inline]
     pub(super) fn paced_by<'a>(
         &'a self,
-        place: usize,
+        index: usize,
         policy: &'a Policy,
         status: &Status,
     ) -> &'a Policy {
         match (status.decided_by(), &self.share) {
-            (DecidedBy::Local(_), Some(share)) => share.get(place).unwrap_or(policy),
+            (DecidedBy::Local(_), Some(share)) => share.get(index).unwrap_or(policy),
             _ => policy,
         }
     }
@@ -175,8 +175,8 @@ impl Announced {
         calls: &[Call],
         processes: impl Fn(usize) -> Option<NonZeroU32>,
     ) -> Self {
-        let in_class = |(place, (terms, call)): (usize, (&InTiers, &Call))| {
-            let class = self.reserving[place]
+        let in_class = |(index, (terms, call)): (usize, (&InTiers, &Call))| {
+            let class = self.reserving[index]
                 .iter()
                 .find(|(reserve, _)| *reserve == call.reserve());
             Arc::clone(class.map_or(terms, |(_, terms)| terms))
@@ -196,16 +196,16 @@ impl Announced {
         }
         let under =
             |policies: &[Policy], own: &dyn Fn(usize, &Algorithm) -> Algorithm| -> Arc<[Policy]> {
-                let one = |(place, (policy, call)): (usize, (&Policy, &Call))| {
+                let one = |(index, (policy, call)): (usize, (&Policy, &Call))| {
                     call.own().map_or_else(
                         || policy.clone(),
-                        |parameters| policy.under(&own(place, parameters)),
+                        |parameters| policy.under(&own(index, parameters)),
                     )
                 };
                 policies.iter().zip(calls).enumerate().map(one).collect()
             };
-        let share = |place, own: &Algorithm| {
-            processes(place).map_or(*own, |processes| own.share(processes))
+        let share = |index, own: &Algorithm| {
+            processes(index).map_or(*own, |processes| own.share(processes))
         };
         let local = self
             .share
@@ -217,13 +217,13 @@ impl Announced {
             .zip(calls)
             .enumerate()
             .filter(|(_, (_, call))| call.own().is_some());
-        let own_terms = |(place, (policy, call)): (usize, (&Policy, &Call))| {
+        let own_terms = |(index, (policy, call)): (usize, (&Policy, &Call))| {
             (
-                place,
+                index,
                 PolicyTerms::of(
                     policy,
                     0,
-                    (terms[place][0].class.as_deref(), call.reserve()),
+                    (terms[index][0].class.as_deref(), call.reserve()),
                 ),
             )
         };
@@ -238,12 +238,12 @@ impl Announced {
 
     /// What the policy at an index announces to a request of a tier.
     #[inline]
-    pub(super) fn terms(&self, place: usize, tier: u8) -> &PolicyTerms {
-        let tiers = &self.terms[place];
+    pub(super) fn terms(&self, index: usize, tier: u8) -> &PolicyTerms {
+        let tiers = &self.terms[index];
         let own = || {
             self.own
                 .iter()
-                .find(|(own, _)| *own == place)
+                .find(|(own, _)| *own == index)
                 .map(|(_, terms)| terms)
         };
         tiers
@@ -253,15 +253,15 @@ impl Announced {
     }
 
     /// Lists audited policies, by their indices.
-    pub(super) fn list_audited(&mut self, places: impl Iterator<Item = usize>) {
-        self.audited = places.collect();
+    pub(super) fn list_audited(&mut self, indices: impl Iterator<Item = usize>) {
+        self.audited = indices.collect();
     }
 
     /// Whether responses list the policy at an index, by its status: if it applies, and is
     /// enforced or listed.
     #[inline(always)]
-    pub(super) fn tells(&self, place: usize, status: &Status) -> bool {
-        status.is_enforced() || status.is_audited() && self.audited.contains(&place)
+    pub(super) fn tells(&self, index: usize, status: &Status) -> bool {
+        status.is_enforced() || status.is_audited() && self.audited.contains(&index)
     }
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {

@@ -13,7 +13,7 @@ use throttle_core::{Algorithm, ConfigError, Key};
 use crate::extract::KeyExtractor;
 
 #[derive(Clone)]
-pub(crate) enum Keying {
+pub(crate) enum KeySource {
     Extracted(Arc<dyn KeyExtractor>),
     Future(KeyFuture),
     Tiered(Arc<dyn TierLookup>),
@@ -55,7 +55,7 @@ impl FoundTier {
 
 /// Finds the key and the tier of a request.
 pub(crate) trait TierLookup: Send + Sync {
-    fn find(&self, parts: &Parts) -> Found;
+    fn find(&self, parts: &Parts) -> FoundKey;
 
     fn extractor(&self) -> &dyn KeyExtractor;
 
@@ -101,7 +101,7 @@ impl LookupResult {
 /// started it reports.
 pub(crate) type LookupReport = Arc<dyn Fn(LookupResult) + Send + Sync>;
 
-pub(crate) enum Found {
+pub(crate) enum FoundKey {
     Now(Option<Key>, FoundTier),
     Later {
         /// The lookup starts when it is first polled.
@@ -111,7 +111,7 @@ pub(crate) enum Found {
     },
 }
 
-impl Keying {
+impl KeySource {
     /// # Errors
     ///
     /// Names the setting that is wrong.
@@ -141,7 +141,7 @@ impl Keying {
     }
 }
 
-impl fmt::Debug for Keying {
+impl fmt::Debug for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.describe())
     }

@@ -9,7 +9,7 @@ use throttle_core::backend::Call;
 use super::audit_mode::Audit;
 use super::charge_rules::ChargeRules;
 use super::condition::Condition;
-use super::keying::Keying;
+use super::key_source::KeySource;
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use super::priority::Priority;
@@ -21,11 +21,11 @@ use crate::extract::KeyExtractor;
 
 /// How a limit is applied to requests.
 #[derive(Clone)]
-pub(crate) struct Applied {
+pub(crate) struct LimitSettings {
     /// The index of the limit in the layer: among its limits of all kinds, in the order in which they
     /// are written.
-    pub(crate) index: usize,
-    pub(crate) keying: Keying,
+    pub(crate) limit_index: usize,
+    pub(crate) key_source: KeySource,
     pub(crate) cost: Option<CostOf>,
     pub(crate) when: Option<Condition>,
     /// What finds the limit for the requests that it applies to.
@@ -38,7 +38,7 @@ pub(crate) struct Applied {
     pub(crate) by_route: bool,
     /// Whether the key depends on the peer's address.
     pub(crate) by_peer: bool,
-    pub(crate) key_seen: KeySeen,
+    pub(crate) key_history: KeyHistory,
     pub(crate) charge_rules: ChargeRules,
     /// How long a request may be queued that would be refused.
     pub(crate) wait_up_to: Option<Duration>,
@@ -53,21 +53,21 @@ pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 
 const DEFAULT_KEY_DEADLINE: Duration = Duration::from_secs(1);
 
-impl Applied {
-    pub(super) fn by(keying: Keying) -> Self {
-        let uses = |uses: fn(&dyn KeyExtractor) -> bool| keying.extractor().is_some_and(uses);
+impl LimitSettings {
+    pub(super) fn by(key_source: KeySource) -> Self {
+        let uses = |uses: fn(&dyn KeyExtractor) -> bool| key_source.extractor().is_some_and(uses);
         Self {
             by_route: uses(KeyExtractor::uses_route),
             by_peer: uses(|extractor| extractor.client_ip().is_some()),
-            index: 0,
-            keying,
+            limit_index: 0,
+            key_source,
             cost: None,
             when: None,
             selection: None,
             on_missing: OnMissing::Share,
             on_error: None,
             key_deadline: DEFAULT_KEY_DEADLINE,
-            key_seen: KeySeen::default(),
+            key_history: KeyHistory::default(),
             charge_rules: ChargeRules::default(),
             wait_up_to: None,
             priority: None,
@@ -97,7 +97,7 @@ impl Applied {
     /// Whether it applies to a request. `selected` are the limits that are selected for it, in
     /// ascending order.
     pub(crate) fn applies(&self, selected: &[usize], parts: &Parts) -> bool {
-        (self.selection.is_none() || selected.binary_search(&self.index).is_ok())
+        (self.selection.is_none() || selected.binary_search(&self.limit_index).is_ok())
             && self.when.as_ref().is_none_or(|when| when(parts))
     }
 
@@ -112,7 +112,7 @@ impl Applied {
         let selection = self.selection.clone().filter(|_| !self.may_be_left_out());
         Self {
             selection,
-            key_seen: KeySeen(Arc::clone(&self.key_seen.0)),
+            key_history: KeyHistory(Arc::clone(&self.key_history.0)),
             ..self.clone()
         }
     }
@@ -133,17 +133,19 @@ impl Applied {
 
     /// The source of the client's address, if the key depends on one.
     pub(crate) fn client_ip(&self) -> Option<&ClientIp> {
-        self.keying.extractor().and_then(KeyExtractor::client_ip)
+        self.key_source
+            .extractor()
+            .and_then(KeyExtractor::client_ip)
     }
 }
 
 /// Whether a limit finds keys, and if they are addresses, those of clients. Requests are looked at
 /// only until that is known.
 #[derive(Debug, Default)]
-pub(crate) struct KeySeen(Arc<Seen>);
+pub(crate) struct KeyHistory(Arc<KeyRecord>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct KeyRecord {
     /// It is known, or the layer has warned.
     is_settled: AtomicBool,
     has_key: AtomicBool,
@@ -151,7 +153,7 @@ struct Seen {
     first_requests: FirstRequests,
 }
 
-impl KeySeen {
+impl KeyHistory {
     /// Every request reads it, and only the first ones write.
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
@@ -185,18 +187,18 @@ impl KeySeen {
     }
 }
 
-impl Clone for KeySeen {
+impl Clone for KeyHistory {
     /// A clone of a limit is another limit.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl fmt::Debug for Applied {
+impl fmt::Debug for LimitSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Applied");
+        let mut shown = f.debug_struct("LimitSettings");
         shown
-            .field("keying", &self.keying)
+            .field("key_source", &self.key_source)
             .field("on_missing", &self.on_missing)
             .field("on_error", &self.on_error);
         shown.finish_non_exhaustive()
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     fn clone_of_a_limit_has_seen_no_key() {
-        let seen = KeySeen::default();
+        let seen = KeyHistory::default();
         assert_eq!((1..=3).map(|_| seen.missed()).max(), Some(3));
         seen.found();
         seen.settle();
@@ -222,19 +224,19 @@ mod tests {
 
     #[test]
     fn only_the_first_that_settles_it_is_told_so() {
-        let seen = KeySeen::default();
+        let seen = KeyHistory::default();
         assert!(!seen.is_settled());
         assert_eq!([seen.settle(), seen.settle()], [true, false]);
         assert!(seen.is_settled());
-        let found = KeySeen::default();
+        let found = KeyHistory::default();
         found.found();
         assert!(found.has_key() && found.settle() && !found.settle());
     }
 
     #[test]
     fn limit_by_a_key_has_no_other_rules() {
-        let by = |keying| Applied::by(keying);
-        let constant = by(Keying::Extracted(Arc::new(Constant)));
+        let by = |key_source| LimitSettings::by(key_source);
+        let constant = by(KeySource::Extracted(Arc::new(Constant)));
         assert_eq!((constant.by_route, constant.by_peer), (false, false));
         assert!(constant.cost.is_none() && constant.when.is_none());
         assert_eq!(
@@ -245,11 +247,11 @@ mod tests {
             (constant.key_deadline, constant.wait_up_to),
             (Duration::from_secs(1), None)
         );
-        let by_route = by(Keying::Extracted(Arc::new(Route)));
+        let by_route = by(KeySource::Extracted(Arc::new(Route)));
         assert_eq!((by_route.by_route, by_route.by_peer), (true, false));
-        let by_peer = by(Keying::Extracted(Arc::new(ClientIp::peer())));
+        let by_peer = by(KeySource::Extracted(Arc::new(ClientIp::peer())));
         assert_eq!((by_peer.by_route, by_peer.by_peer), (false, true));
-        let by_future = by(Keying::Future(Arc::new(|_, _| {
+        let by_future = by(KeySource::Future(Arc::new(|_, _| {
             Box::pin(async { (None, FoundTier::Numbered(0)) })
         })));
         assert_eq!((by_future.by_route, by_future.by_peer), (false, false));
@@ -257,13 +259,12 @@ mod tests {
 
     #[test]
     fn each_rule_is_shown_under_its_own_name() {
-        let applied = Applied::by(Keying::Extracted(Arc::new(Header::new("x-user"))));
-        let applied = Applied {
+        let applied = LimitSettings::by(KeySource::Extracted(Arc::new(Header::new("x-user"))));
+        let applied = LimitSettings {
             on_error: Some(OnError::Open),
             ..applied
         };
-        let shown =
-            r#"Applied { keying: Header("x-user"), on_missing: Share, on_error: Some(Open), .. }"#;
+        let shown = r#"LimitSettings { key_source: Header("x-user"), on_missing: Share, on_error: Some(Open), .. }"#;
         assert_eq!(format!("{applied:?}"), shown);
     }
 }

@@ -6,19 +6,19 @@ use crate::usage::{Open, Standings};
 /// What a request holds until its response's body has ended. Nothing for most requests, so that is
 /// small to carry along.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Option<Box<Holding>>);
+pub(crate) struct RequestGuard(Option<Box<GuardContent>>);
 
 #[derive(Debug)]
-struct Holding {
+struct GuardContent {
     /// The charges that may still change. Dropped first: the next request with the permit finds
     /// them settled.
     open: Option<Open>,
     _permit: Option<Permit>,
 }
 
-impl Held {
+impl RequestGuard {
     pub(super) fn new(open: Option<Open>, permit: Option<Permit>) -> Self {
-        Self(Some(Box::new(Holding {
+        Self(Some(Box::new(GuardContent {
             open,
             _permit: permit,
         })))

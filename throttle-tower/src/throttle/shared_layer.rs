@@ -2,25 +2,25 @@ use std::sync::Arc;
 
 use throttle_core::{Backend, PolicyName};
 
-use super::announced::Announced;
+use super::announcement::Announcement;
 use super::local_shares::Shares;
-use super::narrowed::Narrowed;
 use super::optional_steps::OptionalSteps;
 use super::options::Options;
 use super::permits::Permits;
 use super::queues::Queues;
+use super::selection_table::SelectionTable;
 use crate::client_ip::first_requests::KnownSources;
 use crate::event::LayerVersion;
-use crate::limit::{Applied, Selection};
+use crate::limit::{LimitSettings, Selection};
 
 /// What the clones of a layer and its services share.
-pub(crate) struct Shared<B: Backend> {
+pub(crate) struct SharedLayer<B: Backend> {
     pub(crate) backend: B,
     /// The limits, for observers.
     pub(crate) version: LayerVersion,
     pub(crate) prepared: Arc<B::Prepared>,
     /// How each policy of the set is applied.
-    pub(crate) applied: Arc<[Applied]>,
+    pub(crate) applied: Arc<[LimitSettings]>,
     /// What finds the limits that apply, of compositions with a `select`.
     pub(crate) selections: Arc<[Arc<Selection>]>,
     pub(super) uses: OptionalSteps,
@@ -32,18 +32,18 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) share: Option<Shares>,
     pub(crate) options: Options,
     /// Also part of every report, so that a request clones one pointer only.
-    pub(crate) announced: Arc<Announced>,
+    pub(crate) announced: Arc<Announcement>,
     /// The same for the requests to which not all limits apply, if many are selected.
-    pub(super) narrowed: Option<Narrowed<Arc<Self>>>,
+    pub(super) narrowed: Option<SelectionTable<Arc<Self>>>,
 }
 
-impl<B: Backend> Shared<B> {
-    pub(super) fn name_of(&self, limit: &Applied) -> &PolicyName {
-        &self.version.info().limits()[limit.index].name
+impl<B: Backend> SharedLayer<B> {
+    pub(super) fn name_of(&self, limit: &LimitSettings) -> &PolicyName {
+        &self.version.info().limits()[limit.limit_index].name
     }
 }
 
-impl<B: Backend> Clone for Shared<B> {
+impl<B: Backend> Clone for SharedLayer<B> {
     fn clone(&self) -> Self {
         Self {
             backend: self.backend.clone(),

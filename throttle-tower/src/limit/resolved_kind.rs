@@ -6,7 +6,7 @@ use throttle_core::{ConfigError, Policy, PolicyName};
 
 /// What a limit counts.
 #[derive(Clone, Debug)]
-pub enum Counted {
+pub enum ResolvedKind {
     /// Units over time, by a policy that the backend decides about.
     Units(Policy),
     /// Permits of requests in flight, and the most of a key.
@@ -14,14 +14,14 @@ pub enum Counted {
 }
 
 /// Seals the kinds of limits.
-pub trait Counts {
+pub trait SealedKind {
     /// # Errors
     ///
     /// If the name or a setting is wrong.
-    fn counted(self, name: &str) -> Result<Counted, ConfigError>;
+    fn resolve(self, name: &str) -> Result<ResolvedKind, ConfigError>;
 }
 
-impl Counted {
+impl ResolvedKind {
     pub(super) fn name(&self) -> &PolicyName {
         match self {
             Self::Units(policy) => policy.policy_name(),

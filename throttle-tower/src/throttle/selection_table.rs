@@ -13,19 +13,19 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::limit::Applied;
+use crate::limit::LimitSettings;
 
 /// What is kept for each combination of selected limits.
-pub(crate) struct Narrowed<T> {
+pub(crate) struct SelectionTable<T> {
     /// Its length is a power of two. An entry stays.
-    table: Box<[OnceLock<Entry<T>>]>,
+    table: Box<[OnceLock<SelectionEntry<T>>]>,
     /// The limits in all entries.
     limits: AtomicUsize,
     /// How many limits are in every set.
     others: usize,
 }
 
-struct Entry<T> {
+struct SelectionEntry<T> {
     selected: Box<[usize]>,
     /// `None` if it cannot be made.
     kept: Option<T>,
@@ -43,9 +43,9 @@ const MOST_LIMITS_OF_AN_ENTRY: usize = 64;
 /// In how many slots a combination may be.
 const PROBES: usize = 16;
 
-impl<T> Narrowed<T> {
+impl<T> SelectionTable<T> {
     /// `None` if too few limits may be left out.
-    pub(super) fn new(applied: &[Applied], is_over_a_store: bool) -> Option<Self> {
+    pub(super) fn new(applied: &[LimitSettings], is_over_a_store: bool) -> Option<Self> {
         let conditional = applied
             .iter()
             .filter(|limit| limit.may_be_left_out())
@@ -92,16 +92,16 @@ impl<T> Narrowed<T> {
     #[cold]
     fn add<'s>(
         &self,
-        slot: &'s OnceLock<Entry<T>>,
+        slot: &'s OnceLock<SelectionEntry<T>>,
         selected: &[usize],
         make: &impl Fn() -> Option<T>,
-    ) -> Option<&'s Entry<T>> {
+    ) -> Option<&'s SelectionEntry<T>> {
         if selected.len() > MOST_LIMITS_OF_AN_ENTRY {
             return None;
         }
         let limits = self.others + selected.len();
         let has_room = self.limits.fetch_add(limits, Ordering::Relaxed) + limits <= MOST_LIMITS;
-        let entry = || Entry {
+        let entry = || SelectionEntry {
             selected: selected.into(),
             kept: make(),
         };
@@ -120,7 +120,7 @@ impl<T> Narrowed<T> {
 }
 
 /// Clones have nothing yet: what they keep may be made differently.
-impl<T> Clone for Narrowed<T> {
+impl<T> Clone for SelectionTable<T> {
     fn clone(&self) -> Self {
         Self::of(self.table.len(), self.others)
     }
@@ -132,8 +132,8 @@ mod tests {
 
     use super::*;
 
-    fn narrowed(limits: usize) -> Narrowed<Vec<usize>> {
-        Narrowed::of((4 * limits).next_power_of_two().min(MOST_ENTRIES), 0)
+    fn narrowed(limits: usize) -> SelectionTable<Vec<usize>> {
+        SelectionTable::of((4 * limits).next_power_of_two().min(MOST_ENTRIES), 0)
     }
 
     /// Each combination has its own entry; those for which there is no room have none, and take no
