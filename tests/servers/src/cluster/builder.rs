@@ -29,7 +29,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Gives the slots to the masters in turn, 64 at a time, as after many moves of slots.
+    /// Gives the slots to the masters in turn, 256 at a time, as after many moves of slots.
     pub fn interleaved(mut self) -> Self {
         self.interleaved = true;
         self

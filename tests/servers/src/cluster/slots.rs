@@ -47,10 +47,10 @@ pub(super) fn shares(count: usize) -> Vec<RangeInclusive<u16>> {
         .collect()
 }
 
-/// All slots in ranges of 64, for masters in turn.
+/// All slots in ranges of 256, for masters in turn.
 pub(super) fn in_turn() -> Vec<RangeInclusive<u16>> {
-    let range = |n: u16| 64 * n..=64 * n + 63;
-    (0..SLOTS / 64).map(range).collect()
+    let range = |n: u16| 256 * n..=256 * n + 255;
+    (0..SLOTS / 256).map(range).collect()
 }
 
 #[cfg(test)]
