@@ -15,7 +15,7 @@ use crate::inspect::{self, Inspection};
 use crate::link::call_error::CallError;
 use crate::reset;
 use crate::script::server_work;
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 use crate::stats::Stats;
 
 /// A [`Backend`](throttle_core::Backend) that keeps state in Redis, shared by many processes.
@@ -36,7 +36,7 @@ use crate::stats::Stats;
 /// runs once or not at all, and no other operation receives its reply.
 #[derive(Clone)]
 pub struct RedisBackend {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedBackend>,
 }
 
 impl RedisBackend {
@@ -94,7 +94,7 @@ impl RedisBackend {
     fn on<T: Send + 'static, F>(
         &self,
         prepared: &Arc<RedisSet>,
-        step: impl FnOnce(Arc<Shared>, Arc<RedisSet>) -> F + Send + 'static,
+        step: impl FnOnce(Arc<SharedBackend>, Arc<RedisSet>) -> F + Send + 'static,
     ) -> Answer<T>
     where
         F: Future<Output = Result<T, CallError>> + Send + 'static,

@@ -15,7 +15,7 @@ use crate::link::{CONNECT, CORRECTION, Deadlines};
 use crate::links::Links;
 #[cfg(feature = "metrics")]
 use crate::series::Series;
-use crate::shared::{Options, Shared};
+use crate::shared_backend::{Options, SharedBackend};
 use crate::shortcut::Shortcut;
 
 impl RedisBackend {
@@ -337,7 +337,7 @@ impl RedisBuilder {
             self.threshold,
             Counters::new(self.reporter),
         );
-        let shared = Shared {
+        let shared = SharedBackend {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             settlements: Semaphore::new(MOST_SETTLEMENTS),
             links,

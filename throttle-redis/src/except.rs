@@ -16,11 +16,11 @@ use crate::links::script_call::ScriptCall;
 use crate::pages::{Pages, STEP, on_keys};
 use crate::script;
 use crate::script::reply::unexpected;
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 /// Sets an exception for one key in one step, or lifts it.
 pub(crate) async fn except(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &RedisSet,
     policy: usize,
     key: &Key,
@@ -33,7 +33,7 @@ pub(crate) async fn except(
 
 /// Counts a strike in one step. Returns the ban that it has begun.
 pub(crate) async fn strike(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &RedisSet,
     policy: usize,
     key: &Key,
@@ -53,7 +53,7 @@ pub(crate) async fn strike(
 
 /// Runs the script on one key. Returns the ban that has begun.
 async fn change(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &RedisSet,
     policy: usize,
     key: &Key,
@@ -100,7 +100,7 @@ async fn change(
 
 /// Goes through the keys of a policy, and lists those with an exception.
 pub(crate) async fn exceptions(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     policy: &str,
     most: usize,
 ) -> Result<Vec<ExceptedKey>, CallError> {

@@ -16,7 +16,7 @@ use crate::link::connection::{Command, Reply};
 use crate::pages::on_keys;
 use crate::script::kind::Kind;
 use crate::script::reply::answer;
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 /// The value that the store holds for one key of a policy. `Display` shows it in one line, without
 /// the key's name.
@@ -69,7 +69,7 @@ impl fmt::Display for Inspection {
 }
 
 pub(crate) async fn inspect(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     policy: &Policy,
     key: &Key,
 ) -> Result<Inspection, CallError> {

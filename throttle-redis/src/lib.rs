@@ -76,13 +76,13 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use throttle_redis::{Connection, Connector, Fault, FaultKind, Pending, RedisBackend, Single};
+//! use throttle_redis::{Connection, Connector, Fault, FaultKind, ConnectionFuture, RedisBackend, Single};
 //!
 //! /// Reads the password from a file that a secret store keeps up to date.
 //! struct FromFile;
 //!
 //! impl Connector for FromFile {
-//!     fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+//!     fn connect(&self, timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
 //!         Box::pin(async move {
 //!             let fault = |why: String| Fault::new(FaultKind::NotSent, why);
 //!             let password = std::fs::read_to_string("/run/secrets/redis")
@@ -210,7 +210,7 @@ mod reset;
 mod script;
 #[cfg(feature = "metrics")]
 mod series;
-mod shared;
+mod shared_backend;
 mod shortcut;
 mod stats;
 
@@ -227,6 +227,6 @@ pub use link::connection::Sentinel;
 #[cfg(feature = "tls")]
 pub use link::connection::Tls;
 pub use link::connection::{
-    Address, Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Single,
+    Address, Command, Connection, ConnectionFuture, Connector, Fault, FaultKind, Reply, Single,
 };
 pub use stats::Stats;

@@ -10,10 +10,10 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// Lets a log line pass at most once a minute.
 #[derive(Debug, Default)]
-pub(crate) struct OncePerMinute(Mutex<Option<Logged>>);
+pub(crate) struct OncePerMinute(Mutex<Option<LastWarning>>);
 
 #[derive(Debug)]
-struct Logged {
+struct LastWarning {
     at: Instant,
     kept_back: u64,
 }
@@ -24,12 +24,12 @@ impl OncePerMinute {
         let now = Instant::now();
         let mut logged = self.0.lock();
         match &mut *logged {
-            Some(Logged { at, kept_back }) if now.saturating_duration_since(*at) < PAUSE => {
+            Some(LastWarning { at, kept_back }) if now.saturating_duration_since(*at) < PAUSE => {
                 *kept_back += 1;
                 None
             }
             logged => logged
-                .replace(Logged {
+                .replace(LastWarning {
                     at: now,
                     kept_back: 0,
                 })

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::link::Link;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Reply};
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 /// A step of going through all keys may take longer than a decision.
 pub(crate) const STEP: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    pub(crate) async fn of(shared: &Shared, pattern: String) -> Result<Self, CallError> {
+    pub(crate) async fn of(shared: &SharedBackend, pattern: String) -> Result<Self, CallError> {
         let mut primaries = shared.links.all().await?;
         primaries.reverse();
         Ok(Self {
@@ -71,7 +71,7 @@ fn scanned(reply: Reply) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
 
 /// Runs a command on some keys, on as many together as there can be. Returns the replies.
 pub(crate) async fn on_keys(
-    shared: &Shared,
+    shared: &SharedBackend,
     names: &[Vec<u8>],
     until: Instant,
     command: impl Fn(&[Vec<u8>]) -> Command,

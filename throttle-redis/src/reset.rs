@@ -10,11 +10,11 @@ use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::Command;
 use crate::pages::{Pages, STEP, on_keys};
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 /// Forgets one key. Returns no exceptions.
 pub(crate) async fn reset(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &RedisSet,
     policy: usize,
     key: &Key,
@@ -29,7 +29,7 @@ pub(crate) async fn reset(
 
 /// Forgets every key of every policy whose name starts with `prefix`, going through each primary's
 /// keys step by step.
-pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), CallError> {
+pub(crate) async fn reset_all(shared: &Arc<SharedBackend>, prefix: &str) -> Result<(), CallError> {
     let _forgetting = shared.shortcut.forgetting_all();
     let mut pages = Pages::of(shared, shared.keyspace.pattern(prefix, "")).await?;
     while let Some(names) = pages.next().await? {
@@ -38,7 +38,11 @@ pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), 
     Ok(())
 }
 
-async fn delete(shared: &Shared, names: &[Vec<u8>], until: Instant) -> Result<(), CallError> {
+async fn delete(
+    shared: &SharedBackend,
+    names: &[Vec<u8>],
+    until: Instant,
+) -> Result<(), CallError> {
     let delete = |names: &[Vec<u8>]| names.iter().fold(Command::new("DEL"), Command::arg);
     on_keys(shared, names, until, delete).await.map(drop)
 }

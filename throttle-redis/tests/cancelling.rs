@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, PolicyTree, Rate};
 use throttle_redis::{
-    Cluster, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Single,
+    Cluster, Connection, ConnectionFuture, Connector, Pool, RedisBackend, RedisBuilder, Single,
 };
 use throttle_test_servers::{Cluster as Servers, Proxy, Server};
 use tokio::runtime::Runtime;
@@ -241,7 +241,7 @@ struct Gated {
 }
 
 impl Connector for Gated {
-    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let (connecting, opened, gate) = (
             self.single.connect(timeout),
             Arc::clone(&self.opened),

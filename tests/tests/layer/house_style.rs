@@ -41,22 +41,6 @@ const NO_NOUNS: &[&str] = &[
     "throttle-core Taken",
     "throttle-core Trailing",
     "throttle-core Written",
-    "throttle-redis Answered",
-    "throttle-redis Asked",
-    "throttle-redis Driven",
-    "throttle-redis Enqueued",
-    "throttle-redis Entered",
-    "throttle-redis Held",
-    "throttle-redis Logged",
-    "throttle-redis Multiplexed",
-    "throttle-redis Pending",
-    "throttle-redis Prepared",
-    "throttle-redis Reconnecting",
-    "throttle-redis Refused",
-    "throttle-redis Reserved",
-    "throttle-redis Shared",
-    "throttle-redis Spawned",
-    "throttle-redis Waiting",
     "throttle-tower/rules Described",
     "throttle-tower/rules Expected",
     "throttle-tower/rules Joined",
@@ -67,11 +51,7 @@ const NO_NOUNS: &[&str] = &[
 ];
 
 /// Folders of a crate whose code says `place`.
-const PLACES: &[&str] = &[
-    "throttle-redis decide",
-    "throttle-redis script",
-    "throttle-redis shortcut",
-];
+const PLACES: &[&str] = &[];
 
 /// Public types whose names stay.
 const PUBLIC: [&str; 7] = [

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Key, PolicySet};
-use throttle_redis::{Command, Connection, Connector, Pending, RedisBackend, Reply, Single};
+use throttle_redis::{
+    Command, Connection, ConnectionFuture, Connector, RedisBackend, Reply, Single,
+};
 use throttle_test_servers::Server;
 
 #[derive(Clone, Debug, Default)]
@@ -65,7 +67,7 @@ impl Captured {
 struct Seeing(Single, Arc<Mutex<Captured>>);
 
 impl Connector for Seeing {
-    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let (opening, seen) = (self.0.connect(timeout), Arc::clone(&self.1));
         Box::pin(async move { Ok(Box::new(Open(opening.await?, seen)) as Box<dyn Connection>) })
     }
@@ -74,7 +76,7 @@ impl Connector for Seeing {
 struct Open(Box<dyn Connection>, Arc<Mutex<Captured>>);
 
 impl Connection for Open {
-    fn call(&self, command: Command) -> Pending<Reply> {
+    fn call(&self, command: Command) -> ConnectionFuture<Reply> {
         let words: Vec<Vec<u8>> = command.args().map(<[u8]>::to_vec).collect();
         let mut seen = self.1.lock().expect("no panic");
         match words.first().map(Vec::as_slice) {

@@ -24,12 +24,12 @@ use super::call;
 use crate::counters::WaitingDecision;
 use crate::link::Link;
 use crate::link::call_error::CallError;
-use crate::link::in_flight_limit::Held;
+use crate::link::in_flight_limit::InFlightPermit;
 use crate::link::sent_command::LateAnswer;
 use crate::script::reply::{Part, Parts};
 use crate::script::request::Ask;
 use crate::script::server_work::CALL;
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 /// Calls of a set that are under way at once: enough that the server has the next call when it has
 /// answered one.
@@ -46,10 +46,10 @@ const GRACE: Duration = Duration::from_millis(5);
 /// The decisions of one set that wait for a call, and the calls under way. Clones are the same
 /// batcher.
 #[derive(Clone, Default)]
-pub(crate) struct Batcher(Arc<Mutex<Waiting>>);
+pub(crate) struct Batcher(Arc<Mutex<BatcherState>>);
 
 #[derive(Default)]
-struct Waiting {
+struct BatcherState {
     queue: VecDeque<Job>,
     in_flight: SmallVec<[InFlight; CALLS_IN_FLIGHT]>,
     started: u64,
@@ -75,7 +75,7 @@ struct Job {
     ask: Arc<Ask>,
     work: u32,
     until: Instant,
-    answer: Answer,
+    answer: AnswerSender,
     /// Taken by the call that sends the decision, or by the caller when it gives the decision up.
     claim: Arc<Claim>,
     /// Dropped when the job is sent or given up.
@@ -99,30 +99,32 @@ impl Claim {
     }
 }
 
-type Answer = oneshot::Sender<Result<Part, CallError>>;
-type Answered = oneshot::Receiver<Result<Part, CallError>>;
+type AnswerSender = oneshot::Sender<Result<Part, CallError>>;
+type AnswerReceiver = oneshot::Receiver<Result<Part, CallError>>;
 
 impl Batcher {
     pub(crate) async fn ask(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedBackend>,
         ask: &Arc<Ask>,
         until: Instant,
     ) -> Result<Part, CallError> {
-        let (claim, mut answered) = match self.enqueue(shared, ask, until)? {
+        let (claim, mut receiver) = match self.enqueue(shared, ask, until)? {
             // Boxed because a busy process queues its decisions: each of their futures would have
             // room for it.
-            Enqueued::Now(_call) => return Box::pin(call::decide_one(shared, ask, until)).await,
-            Enqueued::Queued(claim, answered) => (claim, answered),
+            EnqueueResult::Now(_call) => {
+                return Box::pin(call::decide_one(shared, ask, until)).await;
+            }
+            EnqueueResult::Queued(claim, receiver) => (claim, receiver),
         };
-        match timeout_at(until + GRACE, &mut answered).await {
+        match timeout_at(until + GRACE, &mut receiver).await {
             Ok(Ok(answer)) => answer,
             // No call has taken the job, or the call's runtime was stopped, stands still or is
             // overloaded.
             _ if claim.take() => Err(CallError::Expired),
             // The request was dropped, and its charge is given back when it is known.
             Err(_) if is_correction() => {
-                match timeout(shared.links.deadlines.correction, answered).await {
+                match timeout(shared.links.deadlines.correction, receiver).await {
                     Ok(Ok(answer)) => answer,
                     _ => Err(CallError::Late),
                 }
@@ -133,10 +135,10 @@ impl Batcher {
 
     fn enqueue(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedBackend>,
         ask: &Arc<Ask>,
         until: Instant,
-    ) -> Result<Enqueued, CallError> {
+    ) -> Result<EnqueueResult, CallError> {
         // The gauge is code of a recorder, and must not run under a lock.
         let _waiting = shared.links.counters.waiting();
         let mut waiting = self.0.lock();
@@ -146,7 +148,7 @@ impl Batcher {
         if waiting.may_travel_alone() {
             let number = waiting.start(1, until);
             let (shared, batcher) = (Arc::clone(shared), Arc::clone(&self.0));
-            return Ok(Enqueued::Now(BatchCall {
+            return Ok(EnqueueResult::Now(BatchCall {
                 shared,
                 batcher,
                 number: Some(number),
@@ -154,10 +156,10 @@ impl Batcher {
         }
         if waiting.queue.len() >= shared.options.queue {
             // If the calls under way were given up above, the queue would stay full for ever.
-            spawn_start(shared, &self.0, waiting, Spawned::ByCaller);
+            spawn_start(shared, &self.0, waiting, TaskSpawner::Caller);
             return Err(CallError::Saturated);
         }
-        let (answer, answered) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
         let (work, claim) = (ask.work(), Arc::<Claim>::default());
         let job = Job {
             ask: Arc::clone(ask),
@@ -170,17 +172,17 @@ impl Batcher {
         waiting.queue.push_back(job);
         // The caller's runtime is running; that of an earlier decision may have shut down.
         waiting.runtime = Some(Handle::current());
-        spawn_start(shared, &self.0, waiting, Spawned::ByCaller);
-        Ok(Enqueued::Queued(claim, answered))
+        spawn_start(shared, &self.0, waiting, TaskSpawner::Caller);
+        Ok(EnqueueResult::Queued(claim, receiver))
     }
 }
 
-enum Enqueued {
+enum EnqueueResult {
     Now(BatchCall),
-    Queued(Arc<Claim>, Answered),
+    Queued(Arc<Claim>, AnswerReceiver),
 }
 
-impl Waiting {
+impl BatcherState {
     /// Whether a call with `count` decisions may start.
     fn may_start(&self, count: usize) -> bool {
         let under_way = self.decisions();
@@ -209,8 +211,8 @@ impl Waiting {
     }
 
     fn end(&mut self, number: u64) {
-        if let Some(place) = self.in_flight.iter().position(|call| call.number == number) {
-            self.is_busy = self.in_flight.remove(place).decisions > 1;
+        if let Some(position) = self.in_flight.iter().position(|call| call.number == number) {
+            self.is_busy = self.in_flight.remove(position).decisions > 1;
         }
     }
 
@@ -228,12 +230,12 @@ impl Waiting {
 
     /// Returns the runtime for a task that starts a call, if a call may start and no task is about
     /// to.
-    fn next_start(&mut self, spawned: Spawned) -> Option<Handle> {
+    fn next_start(&mut self, spawned: TaskSpawner) -> Option<Handle> {
         if self.queue.is_empty() || self.starting.is_some() || !self.may_start(self.queue.len()) {
             return None;
         }
         let runtime = self.runtime.clone()?;
-        if spawned == Spawned::ByCaller {
+        if spawned == TaskSpawner::Caller {
             self.starting = Some(Instant::now() + GRACE);
         }
         Some(runtime)
@@ -278,22 +280,22 @@ impl Waiting {
 
 /// What spawns a task that starts a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Spawned {
+enum TaskSpawner {
     /// A caller, which then waits for its answer: the task runs soon.
-    ByCaller,
+    Caller,
     /// A call that has ended. The caller of that call goes on, perhaps for long, before its thread
     /// runs other tasks, so later decisions do not rely on the task.
-    ByEndedCall,
+    EndedCall,
 }
 
 /// The task takes its jobs when it runs: the tasks that run before it may ask too, and their
 /// decisions join the call. The lock is released before the task is spawned, because a runtime that
 /// is shutting down drops it at once.
 fn spawn_start(
-    shared: &Arc<Shared>,
-    batcher: &Arc<Mutex<Waiting>>,
-    mut waiting: MutexGuard<'_, Waiting>,
-    spawned: Spawned,
+    shared: &Arc<SharedBackend>,
+    batcher: &Arc<Mutex<BatcherState>>,
+    mut waiting: MutexGuard<'_, BatcherState>,
+    spawned: TaskSpawner,
 ) {
     let runtime = waiting.next_start(spawned);
     drop(waiting);
@@ -310,8 +312,8 @@ fn spawn_start(
 /// A call that a task is about to start, or that is under way. When this is dropped the call has
 /// ended, whatever its outcome.
 struct BatchCall {
-    shared: Arc<Shared>,
-    batcher: Arc<Mutex<Waiting>>,
+    shared: Arc<SharedBackend>,
+    batcher: Arc<Mutex<BatcherState>>,
     /// `None` before the task runs.
     number: Option<u64>,
 }
@@ -324,7 +326,7 @@ impl BatchCall {
             &self.shared,
             &self.batcher,
             self.batcher.lock(),
-            Spawned::ByEndedCall,
+            TaskSpawner::EndedCall,
         );
         let Some(late) = send(&self.shared, jobs).await else {
             return;
@@ -354,7 +356,7 @@ impl Drop for BatchCall {
         match self.number {
             Some(number) => {
                 waiting.end(number);
-                spawn_start(&self.shared, &self.batcher, waiting, Spawned::ByEndedCall);
+                spawn_start(&self.shared, &self.batcher, waiting, TaskSpawner::EndedCall);
             }
             // Its runtime has shut down: the runtime of the next decision sends the queue.
             None => (waiting.starting, waiting.runtime) = (None, None),
@@ -365,12 +367,12 @@ impl Drop for BatchCall {
 /// A call whose answer did not come before the deadlines of its decisions. Corrections wait for it.
 struct LateCall {
     asks: Vec<Arc<Ask>>,
-    answers: Vec<Answer>,
+    answers: Vec<AnswerSender>,
     late: LateAnswer,
 }
 
 impl LateCall {
-    async fn wait(self, shared: &Shared) {
+    async fn wait(self, shared: &SharedBackend) {
         let parts = call::late_parts(shared, &self.asks, self.late).await;
         deliver(self.answers, parts);
     }
@@ -379,7 +381,7 @@ impl LateCall {
 /// Sends all jobs in one call, except those whose caller left or whose deadline passed: these are
 /// dropped, and not charged. Callers whose deadline passes during the call find that out
 /// themselves.
-async fn send(shared: &Arc<Shared>, mut jobs: Vec<Job>) -> Option<LateCall> {
+async fn send(shared: &Arc<SharedBackend>, mut jobs: Vec<Job>) -> Option<LateCall> {
     jobs.retain(Job::is_due);
     let last = jobs.iter().map(|job| job.until).max()?;
     let first = &jobs[0].ask;
@@ -411,7 +413,7 @@ async fn send(shared: &Arc<Shared>, mut jobs: Vec<Job>) -> Option<LateCall> {
 }
 
 /// A decision is charged even if its caller no longer waits.
-fn deliver(answers: Vec<Answer>, parts: Result<Parts, CallError>) {
+fn deliver(answers: Vec<AnswerSender>, parts: Result<Parts, CallError>) {
     match parts {
         Ok(parts) => answers
             .into_iter()
@@ -421,7 +423,7 @@ fn deliver(answers: Vec<Answer>, parts: Result<Parts, CallError>) {
     }
 }
 
-fn fail(answers: impl IntoIterator<Item = Answer>, error: &CallError) {
+fn fail(answers: impl IntoIterator<Item = AnswerSender>, error: &CallError) {
     answers
         .into_iter()
         .for_each(|answer| drop(answer.send(Err(error.clone()))));
@@ -432,7 +434,7 @@ async fn room_for<'a>(
     link: &'a Arc<Link>,
     jobs: &[Job],
     last: Instant,
-) -> Result<Held<'a>, CallError> {
+) -> Result<InFlightPermit<'a>, CallError> {
     if !link.is_connected() || link.is_silent() {
         let name = jobs[0].ask.name();
         link.live_for(name, Instant::now(), last).await?;

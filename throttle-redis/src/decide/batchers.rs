@@ -15,7 +15,7 @@ use super::batch::Batcher;
 use crate::link::call_error::CallError;
 use crate::script::reply::Part;
 use crate::script::request::{Ask, Tiers};
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 /// The batchers of the slots and tiers that decisions ask about now.
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct InUse {
 impl Batchers {
     pub(crate) async fn ask(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedBackend>,
         ask: &Arc<Ask>,
         tiers: Tiers,
         until: Instant,
@@ -45,11 +45,11 @@ impl Batchers {
             .await
     }
 
-    fn enter(&self, of: Together) -> Entered<'_> {
+    fn enter(&self, of: Together) -> BatcherGuard<'_> {
         let mut batchers = self.0.lock();
         let in_use = batchers.entry(of.clone()).or_default();
         in_use.decisions += 1;
-        Entered {
+        BatcherGuard {
             batchers: self,
             of,
             batcher: in_use.batcher.clone(),
@@ -59,13 +59,13 @@ impl Batchers {
 
 /// A decision in a batcher. The last one to leave removes the batcher: a hot key keeps it, and keys
 /// that come and go leave nothing behind.
-struct Entered<'a> {
+struct BatcherGuard<'a> {
     batchers: &'a Batchers,
     of: Together,
     batcher: Batcher,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for BatcherGuard<'_> {
     fn drop(&mut self) {
         if let Entry::Occupied(mut in_use) = self.batchers.0.lock().entry(self.of.clone()) {
             in_use.get_mut().decisions -= 1;

@@ -13,10 +13,10 @@ use crate::link::sent_command::LateAnswer;
 use crate::links::script_call::ScriptCall;
 use crate::script::reply::{Part, Parts, split};
 use crate::script::request::{Ask, words};
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 pub(crate) async fn decide_one(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     ask: &Arc<Ask>,
     until: Instant,
 ) -> Result<Part, CallError> {
@@ -40,7 +40,7 @@ pub(crate) async fn decide_one(
 /// Decides several requests of the same set, which have their parameters in common, in one call.
 /// The caller has taken the room for it.
 pub(crate) async fn decide_batch(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     asks: &[Arc<Ask>],
     until: Instant,
     late: &LateAnswer,
@@ -75,7 +75,7 @@ pub(crate) async fn decide_batch(
 
 /// The answers of a call that was late, if they come within a correction's deadline.
 pub(crate) async fn late_parts(
-    shared: &Shared,
+    shared: &SharedBackend,
     asks: &[Arc<Ask>],
     late: LateAnswer,
 ) -> Result<Parts, CallError> {
@@ -91,7 +91,7 @@ fn parts_of(reply: Vec<u8>, asks: &[Arc<Ask>]) -> Result<Parts, CallError> {
     split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"))
 }
 
-fn question(shared: &Shared, asks: &[Arc<Ask>], first: &Ask) -> Command {
+fn question(shared: &SharedBackend, asks: &[Arc<Ask>], first: &Ask) -> Command {
     let names = || {
         asks.iter()
             .flat_map(|ask| ask.names.iter().map(Vec::as_slice))
@@ -112,7 +112,7 @@ fn question(shared: &Shared, asks: &[Arc<Ask>], first: &Ask) -> Command {
 /// The words that every script call begins with, and room for one header and `more` numbers behind
 /// them.
 pub(crate) fn head<'n, N: Iterator<Item = &'n [u8]>>(
-    shared: &Shared,
+    shared: &SharedBackend,
     script: &Script,
     names: impl Fn() -> N,
     as_of: Option<Timestamp>,
@@ -129,7 +129,7 @@ pub(crate) fn head<'n, N: Iterator<Item = &'n [u8]>>(
 }
 
 /// The first argument of every script: the time to decide at.
-pub(crate) fn time_word(shared: &Shared, as_of: Option<Timestamp>) -> String {
+pub(crate) fn time_word(shared: &SharedBackend, as_of: Option<Timestamp>) -> String {
     match (shared.time(), as_of) {
         (None, None) => String::new(),
         (None, Some(at)) => format!("@{}", at.as_micros()),

@@ -23,10 +23,10 @@ use super::settle;
 use crate::link::call_error::CallError;
 use crate::script::reply::{Part, answer, only_state};
 use crate::script::request::Ask;
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 /// Whether the keys of a request are in several slots.
-pub(crate) fn is_needed(shared: &Shared, ask: &Ask) -> bool {
+pub(crate) fn is_needed(shared: &SharedBackend, ask: &Ask) -> bool {
     let mut names = ask.names.iter();
     shared.one_slot.is_none() && names.any(|name| shared.slot(name) != ask.slot)
 }
@@ -34,7 +34,7 @@ pub(crate) fn is_needed(shared: &Shared, ask: &Ask) -> bool {
 /// Runs in a task of its own, so that the reservations are given back even if the request drops its
 /// decision.
 pub(crate) async fn decide(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &Arc<RedisSet>,
     ask: Arc<Ask>,
 ) -> Result<Decision, CallError> {
@@ -45,7 +45,7 @@ pub(crate) async fn decide(
 }
 
 /// One policy's part.
-struct Reserved {
+struct PolicyReservation {
     policy: usize,
     now: Timestamp,
     state: State,
@@ -54,7 +54,7 @@ struct Reserved {
 }
 
 async fn reserve(
-    shared: Arc<Shared>,
+    shared: Arc<SharedBackend>,
     set: Arc<RedisSet>,
     ask: Arc<Ask>,
 ) -> Result<Decision, CallError> {
@@ -103,12 +103,12 @@ async fn reserve(
 }
 
 async fn reserve_one(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     single: &Arc<RedisSet>,
     policy: usize,
     calls: [Call; 1],
     until: Instant,
-) -> Result<Reserved, CallError> {
+) -> Result<PolicyReservation, CallError> {
     let ask = single.ask(shared, &calls);
     let part = ask_in_one_slot(shared, single, &ask, until).await?;
     let decision = answer(&ask, &part)?;
@@ -123,7 +123,7 @@ async fn reserve_one(
         Some(limit) => receipt_under(&limit, single, &state, part.now, &calls),
         None => Receipt::of(&decision, &calls),
     };
-    Ok(Reserved {
+    Ok(PolicyReservation {
         policy,
         now: part.now,
         state,
@@ -156,7 +156,7 @@ fn receipt_under(
 }
 
 /// Decides by the set's rule from the parts, each at its own server's time.
-fn decide_all(ask: &Ask, reserved: &[Reserved]) -> Decision {
+fn decide_all(ask: &Ask, reserved: &[PolicyReservation]) -> Decision {
     let set = &ask.prepared.set;
     let mut states: SmallVec<[State; 3]> = set
         .policies()
@@ -174,9 +174,9 @@ fn decide_all(ask: &Ask, reserved: &[Reserved]) -> Decision {
 /// Returns whether a reservation could not be given back before `until`. Giving back continues
 /// after that, and no request waits for it.
 async fn give_back(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &Arc<RedisSet>,
-    reserved: Vec<Reserved>,
+    reserved: Vec<PolicyReservation>,
     until: Instant,
 ) -> bool {
     let mut giving = JoinSet::new();

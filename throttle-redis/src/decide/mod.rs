@@ -16,13 +16,13 @@ use tokio::time::Instant;
 
 use crate::link::call_error::CallError;
 use crate::script::request::Ask;
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 use crate::stats::Count;
 use one_slot::decide_in_one_slot;
 use set::RedisSet;
 
 pub(crate) async fn decide(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &Arc<RedisSet>,
     ask: &Arc<Ask>,
 ) -> Result<Decision, CallError> {
@@ -83,7 +83,7 @@ fn warn(set: &RedisSet, ask: &Ask, error: &CallError) {
 }
 
 /// The present instant of the clock that decides about a request, if it is known.
-pub(crate) fn now(shared: &Shared, ask: &Ask) -> Option<Timestamp> {
+pub(crate) fn now(shared: &SharedBackend, ask: &Ask) -> Option<Timestamp> {
     // Servers have clocks of their own.
     if cross_slot::is_needed(shared, ask) {
         None

@@ -11,10 +11,10 @@ use crate::link::Link;
 use crate::link::call_error::CallError;
 use crate::script::reply::{Part, answer};
 use crate::script::request::{Ask, Tiers};
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 pub(crate) async fn decide_in_one_slot(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &RedisSet,
     ask: &Arc<Ask>,
     until: Instant,
@@ -28,7 +28,7 @@ pub(crate) async fn decide_in_one_slot(
 
 /// Asks the store.
 pub(crate) async fn ask_in_one_slot(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &RedisSet,
     ask: &Arc<Ask>,
     until: Instant,
@@ -56,15 +56,15 @@ pub(crate) async fn ask_in_one_slot(
 /// Asks in a call of its own, or with other decisions about its slot, in the share that a set may
 /// take of the room at the server.
 async fn ask_with_a_share(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &RedisSet,
     ask: &Arc<Ask>,
     (link, tiers): (&Arc<Link>, Option<Tiers>),
     until: Instant,
 ) -> Result<Part, CallError> {
     let share = set.shares.of(link, shared.options.queue);
-    let place = share.waiting.try_acquire();
-    let _place = place.map_err(|_| CallError::Saturated)?;
+    let permit = share.waiting.try_acquire();
+    let _permit = permit.map_err(|_| CallError::Saturated)?;
     let _room = link.room_for_one(&share.room, ask.work(), until).await?;
     // The keys of a slot that moves may be at two servers.
     if let Some(tiers) = tiers

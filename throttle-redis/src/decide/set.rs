@@ -10,9 +10,9 @@ use super::batchers::Batchers;
 use super::shares::Shares;
 use crate::keyspace::PolicyNames;
 use crate::once_per_minute::OncePerMinute;
-use crate::script::prepared::Prepared;
+use crate::script::prepared_set::PreparedSet;
 use crate::script::request::Ask;
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 
 /// A set of policies that a [`RedisBackend`](crate::RedisBackend) has prepared, with its scripts
 /// and its batch of waiting decisions.
@@ -30,7 +30,7 @@ use crate::shared::Shared;
 pub struct RedisSet {
     pub(crate) backend: u64,
     pub(crate) names: Vec<PolicyNames>,
-    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) prepared: Arc<PreparedSet>,
     /// That an answer of the store is no decision.
     pub(crate) undecided: OncePerMinute,
     /// Batches requests in the first tiers.
@@ -44,7 +44,7 @@ pub struct RedisSet {
 }
 
 impl RedisSet {
-    pub(crate) fn new(shared: &Shared, set: PolicySet) -> Self {
+    pub(crate) fn new(shared: &SharedBackend, set: PolicySet) -> Self {
         Self {
             backend: shared.id,
             names: set
@@ -52,7 +52,7 @@ impl RedisSet {
                 .iter()
                 .map(|policy| shared.keyspace.policy(policy.name()))
                 .collect(),
-            prepared: Arc::new(Prepared::new(set)),
+            prepared: Arc::new(PreparedSet::new(set)),
             undecided: OncePerMinute::default(),
             batcher: Batcher::default(),
             batchers: Batchers::default(),
@@ -66,7 +66,7 @@ impl RedisSet {
     }
 
     /// Each policy as a set of its own.
-    pub(crate) fn singles(&self, shared: &Shared) -> &[Arc<RedisSet>] {
+    pub(crate) fn singles(&self, shared: &SharedBackend) -> &[Arc<RedisSet>] {
         self.singles.get_or_init(|| {
             let set = |policy: &Policy| {
                 PolicySet::new(policy.clone()).expect("a policy of a set is a set")
@@ -80,14 +80,14 @@ impl RedisSet {
     }
 
     /// The question of a request: its calls, with the names of their keys on the server.
-    pub(crate) fn ask(&self, shared: &Shared, calls: &[Call]) -> Arc<Ask> {
+    pub(crate) fn ask(&self, shared: &SharedBackend, calls: &[Call]) -> Arc<Ask> {
         self.ask_as_of(shared, calls, None)
     }
 
     /// The same, to be decided as of an instant that has passed.
     pub(crate) fn ask_as_of(
         &self,
-        shared: &Shared,
+        shared: &SharedBackend,
         calls: &[Call],
         as_of: Option<Timestamp>,
     ) -> Arc<Ask> {

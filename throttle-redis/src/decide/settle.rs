@@ -10,18 +10,18 @@ use super::call::head;
 use super::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::links::script_call::ScriptCall;
-use crate::script::prepared::Prepared;
+use crate::script::prepared_set::PreparedSet;
 use crate::script::reply::unexpected;
 use crate::script::request::MOST;
 use crate::script::server_work;
-use crate::shared::Shared;
+use crate::shared_backend::SharedBackend;
 use crate::stats::Count;
 
 /// Settlements that may be under way at one time, together with those that wait for room.
 pub(crate) const MOST_SETTLEMENTS: usize = 65_536;
 
 pub(crate) async fn settle(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &RedisSet,
     receipt: &Receipt,
 ) -> Result<(), CallError> {
@@ -36,7 +36,7 @@ pub(crate) async fn settle(
 }
 
 async fn settle_by_slot(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedBackend>,
     set: &RedisSet,
     receipt: &Receipt,
 ) -> Result<(), CallError> {
@@ -62,7 +62,7 @@ async fn settle_by_slot(
 
 /// Returns `None` also for what was charged to the process's own share, because the store holds
 /// nothing of it.
-fn name_of(shared: &Shared, set: &RedisSet, item: &ReceiptItem) -> Option<Vec<u8>> {
+fn name_of(shared: &SharedBackend, set: &RedisSet, item: &ReceiptItem) -> Option<Vec<u8>> {
     if item.decided_by() != DecidedBy::Store {
         return None;
     }
@@ -74,8 +74,8 @@ fn name_of(shared: &Shared, set: &RedisSet, item: &ReceiptItem) -> Option<Vec<u8
 }
 
 async fn settle_in_one_slot(
-    shared: &Arc<Shared>,
-    prepared: &Prepared,
+    shared: &Arc<SharedBackend>,
+    prepared: &PreparedSet,
     items: &[(Vec<u8>, &ReceiptItem)],
 ) -> Result<(), CallError> {
     let Some((first, _)) = items.first() else {
@@ -111,8 +111,8 @@ async fn settle_in_one_slot(
 }
 
 async fn settle_by(
-    shared: &Arc<Shared>,
-    prepared: &Prepared,
+    shared: &Arc<SharedBackend>,
+    prepared: &PreparedSet,
     items: &[(Vec<u8>, &ReceiptItem)],
     slot: u16,
     until: Instant,

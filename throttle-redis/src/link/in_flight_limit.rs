@@ -12,7 +12,7 @@ pub(crate) struct InFlightLimit {
 }
 
 /// Room that a call has taken, until it is dropped.
-pub(crate) type Held<'a> = SemaphorePermit<'a>;
+pub(crate) type InFlightPermit<'a> = SemaphorePermit<'a>;
 
 impl InFlightLimit {
     /// A limit of `most` of a server's time.
@@ -30,7 +30,7 @@ impl InFlightLimit {
     }
 
     /// Waits for room. Work that needs more than the whole limit takes all of it.
-    pub(crate) async fn take(&self, work: u32) -> Held<'_> {
+    pub(crate) async fn take(&self, work: u32) -> InFlightPermit<'_> {
         self.free
             .acquire_many(work.min(self.most))
             .await
@@ -39,13 +39,13 @@ impl InFlightLimit {
 
     /// Takes room if there is enough now.
     #[inline]
-    pub(crate) fn take_now(&self, work: u32) -> Option<Held<'_>> {
+    pub(crate) fn take_now(&self, work: u32) -> Option<InFlightPermit<'_>> {
         self.free.try_acquire_many(work.min(self.most)).ok()
     }
 
     /// Takes room if there is enough before `until`.
     #[inline]
-    pub(crate) async fn take_by(&self, work: u32, until: Instant) -> Option<Held<'_>> {
+    pub(crate) async fn take_by(&self, work: u32, until: Instant) -> Option<InFlightPermit<'_>> {
         match self.take_now(work) {
             Some(held) => Some(held),
             // Boxed because it is rare: every call's future would have room for it.

@@ -32,7 +32,7 @@ use connection::{Connector, Fault};
 use in_flight_limit::InFlightLimit;
 use live_connection::LiveConnection;
 use moment::Moment;
-use reconnect_pauses::{Pauses, Reconnecting};
+use reconnect_pauses::{Pauses, ReconnectTask};
 use server_clock::ServerClock;
 
 use crate::breaker::Breaker;
@@ -65,7 +65,7 @@ pub(crate) struct Link {
     pub(crate) room: InFlightLimit,
     /// The part of it that corrections may take.
     pub(crate) correction_room: InFlightLimit,
-    reconnecting: Mutex<Reconnecting>,
+    reconnecting: Mutex<ReconnectTask>,
     pauses: Mutex<Pauses>,
     generation: AtomicU64,
     /// That a connection has ended.

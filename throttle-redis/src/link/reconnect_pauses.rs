@@ -93,7 +93,7 @@ pub(crate) fn random() -> u64 {
 /// request that finds the link broken starts another task in its own runtime, and the earlier task
 /// ends when it resumes.
 #[derive(Debug)]
-pub(super) struct Reconnecting {
+pub(super) struct ReconnectTask {
     /// How many tasks were started.
     started: u64,
     /// The latest task that has reported; earlier ones end.
@@ -103,7 +103,7 @@ pub(super) struct Reconnecting {
     due: Instant,
 }
 
-impl Default for Reconnecting {
+impl Default for ReconnectTask {
     fn default() -> Self {
         Self {
             started: 0,
@@ -114,7 +114,7 @@ impl Default for Reconnecting {
     }
 }
 
-impl Reconnecting {
+impl ReconnectTask {
     /// Whether the task makes progress. A task whose runtime was shut down is finished.
     pub(super) fn is_at_work(&self) -> bool {
         self.task.as_ref().is_some_and(|task| !task.is_finished()) && Instant::now() < self.due
@@ -176,9 +176,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_task_that_does_not_report_in_time_is_replaced_and_ends() {
-        let mut reconnecting = Reconnecting::default();
+        let mut reconnecting = ReconnectTask::default();
         assert!(!reconnecting.is_at_work(), "none was started");
-        let start = |reconnecting: &mut Reconnecting| {
+        let start = |reconnecting: &mut ReconnectTask| {
             let mut number = 0;
             reconnecting.start(|started| {
                 number = started;
@@ -219,7 +219,7 @@ mod tests {
     /// Its runtime was shut down, or it has ended.
     #[tokio::test(start_paused = true)]
     async fn a_task_that_is_finished_is_replaced_at_once() {
-        let mut reconnecting = Reconnecting::default();
+        let mut reconnecting = ReconnectTask::default();
         reconnecting.start(|_| tokio::spawn(std::future::ready(())));
         assert!(reconnecting.is_at_work());
         tokio::task::yield_now().await;
@@ -229,7 +229,7 @@ mod tests {
     /// What an earlier task reported says nothing about the next one.
     #[tokio::test(start_paused = true)]
     async fn task_that_never_begins_is_replaced_soon() {
-        let mut reconnecting = Reconnecting::default();
+        let mut reconnecting = ReconnectTask::default();
         reconnecting.start(|_| tokio::spawn(std::future::ready(())));
         assert!(reconnecting.report(1, Duration::from_millis(25)));
         tokio::task::yield_now().await;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::Link;
 use super::call_error::CallError;
 use super::connection::{Command, Reply};
-use super::in_flight_limit::{Held, InFlightLimit};
+use super::in_flight_limit::{InFlightLimit, InFlightPermit};
 use super::live_connection::LiveConnection;
 use super::sent_command::{LateAnswer, PATIENCE};
 
@@ -20,7 +20,7 @@ impl Link {
         room: &'a InFlightLimit,
         work: u32,
         until: Instant,
-    ) -> Result<Held<'a>, CallError> {
+    ) -> Result<InFlightPermit<'a>, CallError> {
         if let Some(held) = room.take_now(work) {
             return Ok(held);
         }

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connection::{Fault, FaultKind, Pending, Reply};
+use super::connection::{ConnectionFuture, Fault, FaultKind, Reply};
 
 /// How often the process looks for an answer within a deadline.
 const LOOKS: u32 = 5;
@@ -92,7 +92,7 @@ pub(crate) type LateAnswer = Mutex<Option<oneshot::Receiver<CommandAnswer>>>;
 
 /// A command that was sent and has no answer yet.
 pub(crate) struct SentCommand {
-    answer: Pending<Reply>,
+    answer: ConnectionFuture<Reply>,
     looks: Looks,
 }
 
@@ -107,7 +107,7 @@ pub(super) enum Verdict {
 
 impl SentCommand {
     /// The store's deadline begins `now`. Nothing is sent before the first wait for the answer.
-    pub(super) fn new(answer: Pending<Reply>, now: Instant, deadline: Duration) -> Self {
+    pub(super) fn new(answer: ConnectionFuture<Reply>, now: Instant, deadline: Duration) -> Self {
         Self {
             answer,
             looks: Looks::begin(now, deadline),
@@ -187,7 +187,7 @@ mod tests {
         answer_after: Duration,
         busy: impl Future<Output = ()> + Send + 'static,
     ) -> Verdict {
-        let answer: Pending<Reply> = Box::pin(async move {
+        let answer: ConnectionFuture<Reply> = Box::pin(async move {
             tokio::time::sleep(answer_after).await;
             Ok(Reply::Nil)
         });
@@ -247,7 +247,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn law_13_a_store_that_answers_other_commands_may_be_late_for_a_while() {
         let verdict = async |answer_after| {
-            let answer: Pending<Reply> = Box::pin(async move {
+            let answer: ConnectionFuture<Reply> = Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(answer_after)).await;
                 Ok(Reply::Nil)
             });
@@ -267,7 +267,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn law_13_a_command_that_was_sent_late_has_a_whole_deadline() {
-        let answer: Pending<Reply> = Box::pin(async {
+        let answer: ConnectionFuture<Reply> = Box::pin(async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Ok(Reply::Nil)
         });
@@ -284,7 +284,7 @@ mod tests {
     async fn law_13_slow_answer_of_a_store_that_answers_others_counts_on_arrival() {
         for (after, judged) in [(40, 40), (99, 99), (3_600_000, 100)] {
             let began = Instant::now();
-            let answer: Pending<Reply> = Box::pin(async move {
+            let answer: ConnectionFuture<Reply> = Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(after)).await;
                 Ok(Reply::Nil)
             });

@@ -13,7 +13,7 @@ use super::hash_slot::SLOTS;
 use super::slot_map::{self, SlotRanges};
 use crate::link::call_error::CallError;
 use crate::link::connection::{
-    Address, Command, Connection, Connector, Fault, FaultKind, Pending, Reply,
+    Address, Command, Connection, ConnectionFuture, Connector, Fault, FaultKind, Reply,
 };
 use crate::link::live_connection::LiveConnection;
 use crate::link::reconnect_pauses::{Pauses, random};
@@ -198,7 +198,7 @@ fn no_list() -> Fault {
 pub(super) struct ClusterConnector(pub(super) Arc<Servers>);
 
 impl Connector for ClusterConnector {
-    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, _timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let servers = Arc::clone(&self.0);
         Box::pin(async move {
             servers.pauses.lock().begin();
@@ -220,7 +220,7 @@ impl Connector for ClusterConnector {
 struct NoServer(Arc<Servers>);
 
 impl Connection for NoServer {
-    fn call(&self, _: Command) -> Pending<Reply> {
+    fn call(&self, _: Command) -> ConnectionFuture<Reply> {
         let servers = Arc::clone(&self.0);
         Box::pin(async move {
             servers.look_for_slots();
@@ -238,7 +238,7 @@ struct MemberConnector {
 
 impl Connector for MemberConnector {
     /// A server that is connected to again was away: another one may have taken its slots.
-    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let Some(servers) = self.servers.upgrade() else {
             return Box::pin(std::future::ready(Err(no_list())));
         };

@@ -57,9 +57,9 @@ local key, word = decided, 2 + count + decided
 local reserves = ARGV[word + 1] == 'r'
 if reserves then word = word + 1 end
 
-local places = {}
+local node_of = {}
 for node = 1, #nodes do
-  if nodes[node] > 0 then places[nodes[node]] = node end
+  if nodes[node] > 0 then node_of[nodes[node]] = node end
 end
 
 -- The keys of the current request, by policy.
@@ -122,16 +122,16 @@ local function decide_rest()
         elseif cell.writer then
           value = converted(p, cell)
         end
-        admits[places[i]] = true
+        admits[node_of[i]] = true
         if cost > 0 and is_treated then
           -- An exempt key is charged nothing.
-          admits[places[i]] = cell.treatment == 'e' and cost <= left_of(p, false)
+          admits[node_of[i]] = cell.treatment == 'e' and cost <= left_of(p, false)
         elseif cost > 0 then
           local payload, instant = kind.try(value, p.at, now, cost + reserve, p[1], p[2], p[3], p[4])
           if payload and reserve > 0 then
             payload, instant = kind.try(value, p.at, now, cost, p[1], p[2], p[3], p[4])
           end
-          payloads[i], instants[i], admits[places[i]] = payload, instant, payload ~= nil
+          payloads[i], instants[i], admits[node_of[i]] = payload, instant, payload ~= nil
         end
         if value and kind.tell and not cell.writer and not cell.over then
           -- The next unit that is no part of the reserve ends another wait than a refused cost of

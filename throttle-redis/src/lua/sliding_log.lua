@@ -41,13 +41,13 @@ local function tell_sliding_log(value, at, now, cost, limit, window)
   local from, used = live_sliding_log(value, at, now, window)
   if #value - from < 48 then return sub(value, 1, at - 1) .. pack('<d', used) .. sub(value, from) end
   local oldest, first = unpack('<dd', value, from)
-  local excess, sum, place = used + cost - limit, first, from + 16
+  local excess, sum, position = used + cost - limit, first, from + 16
   local runs = pack('<dd', oldest, first)
   if excess > sum and cost <= limit then
     local time, units
     while sum < excess do
-      time, units = unpack('<dd', value, place)
-      sum, place = sum + units, place + 16
+      time, units = unpack('<dd', value, position)
+      sum, position = sum + units, position + 16
     end
     runs = runs .. pack('<dd', time, sum - first)
   end
@@ -70,9 +70,9 @@ end
 local function settle_sliding_log(value, at, now, mark, _, cost, actual, limit, window)
   if not value then return nil end
   local from, used, instant = live_sliding_log(value, at, now, window)
-  local total, place = unpack('<d', value, at)
-  while place <= #value do
-    local time, units = unpack('<dd', value, place)
+  local total, position = unpack('<d', value, at)
+  while position <= #value do
+    local time, units = unpack('<dd', value, position)
     if time == mark then
       local more = actual - cost
       if more > 0 then
@@ -81,12 +81,12 @@ local function settle_sliding_log(value, at, now, mark, _, cost, actual, limit, 
       end
       local kept = max(0, units + more)
       local run = kept > 0 and pack('<dd', time, kept) or ''
-      local payload = pack('<d', total + kept - units) .. sub(value, at + 8, place - 1) .. run .. sub(value, place + 16)
+      local payload = pack('<d', total + kept - units) .. sub(value, at + 8, position - 1) .. run .. sub(value, position + 16)
       local newest = now
       if #payload > 8 then newest = unpack('<d', payload, #payload - 15) + window end
       return payload, newest
     end
-    place = place + 16
+    position = position + 16
   end
   return nil
 end

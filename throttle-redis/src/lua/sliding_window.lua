@@ -1,5 +1,5 @@
 -- The time of the last charge, then the counters of the sub-windows up to the one of that charge
--- and one more, as a ring: sub-window n has the place n modulo their number. The newest count in
+-- and one more, as a ring: sub-window n has the index n modulo their number. The newest count in
 -- full, the oldest by its overlap.
 
 -- part: try
@@ -47,10 +47,10 @@ local function try_sliding_window(value, at, now, cost, limit, width, buckets)
   local counters, last = ring_sliding_window(value, at, now, width, buckets)
   local used, index, newest, instant = used_sliding_window(counters, last, now, width, buckets)
   if used + cost > limit then return nil end
-  -- Sub-windows passed since the last charge take the places of those that have left the window.
+  -- Sub-windows passed since the last charge take the slots of those that have left the window.
   for step = 0, min(index - newest, buckets + 1) - 1 do counters[(index - step) % (buckets + 1) + 1] = 0 end
-  local place = index % (buckets + 1) + 1
-  counters[place] = counters[place] + cost
+  local slot = index % (buckets + 1) + 1
+  counters[slot] = counters[slot] + cost
   return kept_sliding_window(counters, instant, index, width, buckets)
 end
 
@@ -73,12 +73,12 @@ local function settle_sliding_window(value, at, now, mark, _, cost, actual, limi
   local used, index, newest = used_sliding_window(counters, last, now, width, buckets)
   local age = newest - mark
   if age < 0 or age > buckets then return nil end
-  local place = mark % (buckets + 1) + 1
+  local slot = mark % (buckets + 1) + 1
   if actual <= cost then
-    counters[place] = max(0, counters[place] + actual - cost)
-  elseif index - mark < buckets and counters[place] > 0 then
+    counters[slot] = max(0, counters[slot] + actual - cost)
+  elseif index - mark < buckets and counters[slot] > 0 then
     -- If nothing is left of a charge, it has no debit either.
-    counters[place] = counters[place] + min(actual - cost, max(0, limit - used))
+    counters[slot] = counters[slot] + min(actual - cost, max(0, limit - used))
   end
   return kept_sliding_window(counters, last, newest, width, buckets)
 end

@@ -3,7 +3,7 @@
 
 pub(crate) mod kind;
 mod parts;
-pub(crate) mod prepared;
+pub(crate) mod prepared_set;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod server_work;
@@ -260,7 +260,7 @@ fn tree(set: &PolicySet) -> String {
     };
     let (mut nodes, mut last) = (Vec::new(), Vec::new());
     for (node, end) in set.tree() {
-        // Lua counts from one; a range that ends before a place in Rust ends at that number in Lua.
+        // Lua counts from one; a range that ends before an index in Rust ends at that number in Lua.
         let end = (end + audited(end)).to_string();
         if is_audited(node) {
             nodes.push("-3".to_owned());

@@ -149,7 +149,7 @@ mod tests {
     use throttle_core::{BackendError, FixedWindow, Key, Policy, PolicySet, Rate};
 
     use super::*;
-    use crate::script::prepared::Prepared;
+    use crate::script::prepared_set::PreparedSet;
 
     const NOW: f64 = 1_790_000_000_000_000.0;
 
@@ -237,7 +237,7 @@ mod tests {
             smallvec![b"p:ada".to_vec()],
         );
         let ask = Ask {
-            prepared: Arc::new(Prepared::new(set)),
+            prepared: Arc::new(PreparedSet::new(set)),
             calls,
             names,
             slot: 0,

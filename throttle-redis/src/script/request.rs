@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{ConfigError, Timestamp};
 
-use super::prepared::Prepared;
+use super::prepared_set::PreparedSet;
 use super::server_work;
 
 /// The number of the tier for each policy.
@@ -16,7 +16,7 @@ pub(crate) type Tiers = SmallVec<[u8; 8]>;
 /// One request's question about one set.
 #[derive(Clone)]
 pub(crate) struct Ask {
-    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) prepared: Arc<PreparedSet>,
     /// One call per policy.
     pub(crate) calls: SmallVec<[Call; 3]>,
     /// The names of the keys of the policies that apply.
@@ -62,16 +62,16 @@ impl Ask {
         self.calls
             .iter()
             .enumerate()
-            .map(|(place, call)| self.prepared.header(place, call))
+            .map(|(index, call)| self.prepared.header(index, call))
     }
 
     /// The tiers, which requests in one call have in common; `None` for a request with parameters
     /// of a key's own, which has a call of its own.
     pub(crate) fn tiers(&self) -> Option<Tiers> {
-        let tier = |(place, call): (usize, &Call)| {
+        let tier = |(index, call): (usize, &Call)| {
             call.own()
                 .is_none()
-                .then(|| self.prepared.tier(place, call))
+                .then(|| self.prepared.tier(index, call))
         };
         self.calls.iter().enumerate().map(tier).collect()
     }
@@ -146,7 +146,7 @@ mod tests {
         let heavy = Policy::new("heavy", SlidingLog::new(Rate::per_day(5_000))).expect("a policy");
         let (small, large) = (server_work::of(&light), server_work::of(&heavy));
         let set = PolicySet::new(PolicyTree::All(vec![light.into(), heavy.into()])).expect("a set");
-        let prepared = Arc::new(Prepared::new(set));
+        let prepared = Arc::new(PreparedSet::new(set));
         let work = |calls: [Call; 2]| {
             let (prepared, names) = (Arc::clone(&prepared), SmallVec::new());
             Ask {

@@ -21,7 +21,7 @@ use throttle_core::algorithm::State;
 use throttle_core::{Decision, Timestamp};
 
 use crate::script::kind::Kind;
-use crate::script::prepared::Prepared;
+use crate::script::prepared_set::PreparedSet;
 use crate::script::request::Ask;
 
 /// How long a refusal is kept at most.
@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 pub(crate) struct DenyCache {
     most: usize,
-    /// How often the keys of each [`place`] were cleared.
+    /// How often the keys of each [counter](counter_of) were cleared.
     clears: Box<[AtomicU64]>,
     inner: Mutex<Inner>,
 }
@@ -37,39 +37,39 @@ pub(crate) struct DenyCache {
 /// When a question was sent. If one of its keys is cleared later, a refusal may be older than the
 /// step that cleared the key.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct QuestionTime {
     at: Instant,
     clears: u64,
 }
 
-/// Places that keys share for counting: a key that is cleared costs others of its place a question
-/// to the store.
-const PLACES: usize = 4_096;
+/// Counters that keys share: a key that is cleared costs the other keys of its counter a question to
+/// the store.
+const COUNTERS: usize = 4_096;
 
-fn place(name: &[u8]) -> usize {
+fn counter_of(name: &[u8]) -> usize {
     name.iter().fold(0, |sum: usize, byte| {
         sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
-    }) % PLACES
+    }) % COUNTERS
 }
 
 #[derive(Default)]
 struct Inner {
     swept: Option<Instant>,
-    refusals: HashMap<Names, Refused>,
+    refusals: HashMap<Names, CachedRefusal>,
 }
 
 type Names = SmallVec<[Vec<u8>; 3]>;
 
-struct Refused {
-    prepared: Arc<Prepared>,
+struct CachedRefusal {
+    prepared: Arc<PreparedSet>,
     /// The cost and the reserve of each call.
     asked_for: SmallVec<[(u64, u64); 3]>,
     states: SmallVec<[State; 3]>,
     /// The server's time at the decision, which was made between these two instants.
     now: Timestamp,
-    asked: Asked,
+    asked: QuestionTime,
     told: Instant,
-    /// When its place becomes free for another refusal.
+    /// When another refusal may replace it.
     until: Option<Instant>,
 }
 
@@ -77,14 +77,14 @@ impl DenyCache {
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
-            clears: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            clears: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
             inner: Mutex::default(),
         }
     }
 
     /// Call this before asking the store.
-    pub(crate) fn asking(&self, ask: &Ask) -> Asked {
-        Asked {
+    pub(crate) fn asking(&self, ask: &Ask) -> QuestionTime {
+        QuestionTime {
             at: Instant::now(),
             clears: self.clears_of(&ask.names),
         }
@@ -93,7 +93,7 @@ impl DenyCache {
     fn clears_of(&self, names: &Names) -> u64 {
         names
             .iter()
-            .map(|name| self.clears[place(name)].load(Ordering::Acquire))
+            .map(|name| self.clears[counter_of(name)].load(Ordering::Acquire))
             .sum()
     }
 
@@ -132,7 +132,7 @@ impl DenyCache {
         decision: &Decision,
         states: SmallVec<[State; 3]>,
         now: Timestamp,
-        asked: Asked,
+        asked: QuestionTime,
     ) {
         let told = Instant::now();
         // A wait shorter than a round trip is over before the cache could use it.
@@ -161,7 +161,7 @@ impl DenyCache {
         let until = asked
             .at
             .checked_add(wait.map_or(LONGEST, |wait| wait.min(LONGEST)));
-        let refused = Refused {
+        let refused = CachedRefusal {
             prepared: Arc::clone(&ask.prepared),
             asked_for,
             states,
@@ -188,7 +188,7 @@ impl DenyCache {
 
     /// Makes the refusals untrue in which a key took part.
     pub(crate) fn clear(&self, name: &[u8]) {
-        self.clears[place(name)].fetch_add(1, Ordering::Release);
+        self.clears[counter_of(name)].fetch_add(1, Ordering::Release);
     }
 
     pub(crate) fn clear_all(&self) {
@@ -199,7 +199,7 @@ impl DenyCache {
     }
 }
 
-impl Refused {
+impl CachedRefusal {
     /// The server's time if it was `now` at that instant.
     fn since(&self, then: Instant) -> Timestamp {
         self.now
@@ -239,14 +239,14 @@ mod tests {
                 .into()
         };
         let set = PolicySet::new(PolicyTree::All(vec![policy("a"), policy("b")])).expect("a set");
-        let prepared = Arc::new(Prepared::new(set));
+        let prepared = Arc::new(PreparedSet::new(set));
         let cache = DenyCache::new(1);
         let ask = ask(&prepared, "ada", cost);
         keep(&cache, &ask);
         (cache, ask)
     }
 
-    fn ask(prepared: &Arc<Prepared>, key: &str, cost: u64) -> Ask {
+    fn ask(prepared: &Arc<PreparedSet>, key: &str, cost: u64) -> Ask {
         let call = Call::new(
             Key::from(key),
             throttle_core::Cost::new(cost).expect("no peek"),
@@ -270,7 +270,7 @@ mod tests {
         keep_asked(cache, ask, cache.asking(ask));
     }
 
-    fn keep_asked(cache: &DenyCache, ask: &Ask, asked: Asked) {
+    fn keep_asked(cache: &DenyCache, ask: &Ask, asked: QuestionTime) {
         let (set, now) = (&ask.prepared.set, Timestamp::EPOCH);
         let mut states: SmallVec<[State; 3]> = set
             .policies()
@@ -311,7 +311,7 @@ mod tests {
             keep_asked(
                 &cache,
                 &ask,
-                Asked {
+                QuestionTime {
                     at,
                     clears: cache.clears_of(&ask.names),
                 },
@@ -365,7 +365,7 @@ mod tests {
     fn a_kept_refusal_reports_the_longest_wait_that_can_be_true() {
         let (cache, ask) = holding(1);
         let day = Duration::from_secs(86_400);
-        let asked = Asked {
+        let asked = QuestionTime {
             at: Instant::now().checked_sub(LONGEST / 2).expect("it runs"),
             clears: cache.clears_of(&ask.names),
         };
@@ -400,7 +400,7 @@ mod tests {
                 FixedWindow::new(Rate::new(1, Duration::from_millis(1))),
             )
             .expect("a policy");
-            let prepared = Arc::new(Prepared::new(PolicySet::new(policy).expect("a set")));
+            let prepared = Arc::new(PreparedSet::new(PolicySet::new(policy).expect("a set")));
             let calls = vec![Call::from(Key::from("ada"))];
             let names: Names = [b"p:ada".to_vec()].into_iter().collect();
             let ask = Ask {
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn a_refusal_of_another_set_is_forgotten_when_it_is_looked_for() {
         let (cache, ask) = holding(1);
-        let changed = Arc::new(Prepared::new(ask.prepared.set.clone()));
+        let changed = Arc::new(PreparedSet::new(ask.prepared.set.clone()));
         let asks_anew = Ask {
             prepared: changed,
             ..ask.clone()

@@ -7,7 +7,7 @@ use throttle_core::{Decision, Timestamp};
 
 use crate::script::reply::{Part, is_own, states};
 use crate::script::request::Ask;
-use deny_cache::{Asked, DenyCache};
+use deny_cache::{DenyCache, QuestionTime};
 
 /// The refusals that are kept, if the backend keeps any.
 #[derive(Default)]
@@ -33,12 +33,18 @@ impl Shortcut {
     }
 
     /// Call this before asking the store.
-    pub(crate) fn asking(&self, ask: &Ask) -> Option<Asked> {
+    pub(crate) fn asking(&self, ask: &Ask) -> Option<QuestionTime> {
         self.0.as_ref().map(|cache| cache.asking(ask))
     }
 
     /// Keeps the store's decision if it is a refusal.
-    pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: Option<Asked>) {
+    pub(crate) fn note(
+        &self,
+        ask: &Ask,
+        part: &Part,
+        decision: &Decision,
+        asked: Option<QuestionTime>,
+    ) {
         let (Some(cache), Some(asked)) = (&self.0, asked) else {
             return;
         };

@@ -16,8 +16,8 @@ use common::{LimitTree, policy};
 use throttle_core::backend::KeyStep;
 use throttle_core::{Backend, FixedWindow, Key, Rate};
 use throttle_redis::{
-    Cluster, Command, Connection, Connector, FaultKind, Pending, Pool, RedisBackend, RedisBuilder,
-    Reply, Sentinel, Single, Tls,
+    Cluster, Command, Connection, ConnectionFuture, Connector, FaultKind, Pool, RedisBackend,
+    RedisBuilder, Reply, Sentinel, Single, Tls,
 };
 use throttle_test_servers::{Cluster as Servers, Proxy, Sentinel as Sentinels, Server};
 
@@ -421,14 +421,14 @@ struct Counting(Single, Arc<AtomicUsize>);
 struct Counted(Box<dyn Connection>, Arc<AtomicUsize>);
 
 impl Connector for Counting {
-    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let (opening, count) = (self.0.connect(timeout), Arc::clone(&self.1));
         Box::pin(async move { Ok(Box::new(Counted(opening.await?, count)) as Box<dyn Connection>) })
     }
 }
 
 impl Connection for Counted {
-    fn call(&self, command: Command) -> Pending<Reply> {
+    fn call(&self, command: Command) -> ConnectionFuture<Reply> {
         self.1.fetch_add(1, Ordering::Relaxed);
         assert!(!format!("{command:?}").contains("ada"), "no key is shown");
         self.0.call(command)
@@ -439,7 +439,7 @@ impl Connection for Counted {
 struct Rotating(u16, Arc<std::sync::Mutex<&'static str>>);
 
 impl Connector for Rotating {
-    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let password = *self.1.lock().unwrap();
         let url = format!("redis://limiter:{password}@127.0.0.1:{}", self.0);
         Single::new(&url).unwrap().connect(timeout)

@@ -57,7 +57,7 @@ impl Connector for Boxed {
     fn connect(
         &self,
         timeout: Duration,
-    ) -> throttle_redis::Pending<Box<dyn throttle_redis::Connection>> {
+    ) -> throttle_redis::ConnectionFuture<Box<dyn throttle_redis::Connection>> {
         self.0.connect(timeout)
     }
 }

@@ -67,7 +67,7 @@ impl Fixture {
         self
     }
 
-    fn waiting(&self) -> parking_lot::MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> parking_lot::MutexGuard<'_, BatcherState> {
         self.set.batcher.0.lock()
     }
 
@@ -87,7 +87,7 @@ impl Fixture {
             &self.backend.shared,
             batcher,
             batcher.lock(),
-            Spawned::ByEndedCall,
+            TaskSpawner::EndedCall,
         );
     }
 

@@ -3,10 +3,10 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo};
 use throttle_core::ConfigError;
 
-use super::multiplexed::Multiplexed;
+use super::shared_connection::SharedConnection;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::{Address, Connection, Connector, Pending, url};
+use super::{Address, Connection, ConnectionFuture, Connector, url};
 
 /// A Redis Cluster: one connection to each server.
 ///
@@ -78,8 +78,8 @@ impl Cluster {
 
 impl Connector for Cluster {
     /// Opens a connection to the first of the servers.
-    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
-        Box::pin(Multiplexed::connect(self.servers[0].clone()))
+    fn connect(&self, _timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
+        Box::pin(SharedConnection::connect(self.servers[0].clone()))
     }
 
     fn address(&self) -> Option<String> {
@@ -96,9 +96,13 @@ impl Connector for Cluster {
         self.servers.iter().filter_map(address).collect()
     }
 
-    fn connect_to(&self, server: &Address, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect_to(
+        &self,
+        server: &Address,
+        _timeout: Duration,
+    ) -> ConnectionFuture<Box<dyn Connection>> {
         let server = url::at(&self.servers[0], server.clone());
-        Box::pin(Multiplexed::connect(server))
+        Box::pin(SharedConnection::connect(server))
     }
 }
 

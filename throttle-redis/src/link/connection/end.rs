@@ -19,9 +19,9 @@ pub(super) struct End {
 
 impl End {
     /// The end of a connection that `Driven` is given to.
-    pub(super) fn of_driven() -> (Arc<Self>, Driven) {
+    pub(super) fn of_driven() -> (Arc<Self>, EndGuard) {
         let end = Arc::<Self>::default();
-        (Arc::clone(&end), Driven(end))
+        (Arc::clone(&end), EndGuard(end))
     }
 
     pub(super) fn has_come(&self) -> bool {
@@ -53,15 +53,15 @@ impl End {
 /// Owned by the task that drives a connection. The task drops it when the server or a proxy closes
 /// the connection, and is itself dropped when its runtime shuts down: in both cases the connection
 /// has ended.
-pub(super) struct Driven(Arc<End>);
+pub(super) struct EndGuard(Arc<End>);
 
-impl AsyncPushSender for Driven {
+impl AsyncPushSender for EndGuard {
     fn send(&self, _: PushInfo) -> Result<(), SendError> {
         Ok(())
     }
 }
 
-impl Drop for Driven {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.come();
     }

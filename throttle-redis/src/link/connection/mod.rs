@@ -8,12 +8,12 @@ mod cluster;
 mod command;
 mod end;
 mod fault;
-mod multiplexed;
 #[cfg(feature = "pool")]
 mod pool;
 mod reply;
 #[cfg(feature = "sentinel")]
 mod sentinel;
+mod shared_connection;
 mod single;
 #[cfg(feature = "tls")]
 mod tls;
@@ -41,7 +41,7 @@ pub use tls::Tls;
 pub type Address = (String, u16);
 
 /// A boxed future, as connectors and connections return it.
-pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
+pub type ConnectionFuture<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
 
 /// An open connection that sends commands.
 ///
@@ -59,7 +59,7 @@ pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
 ///   `ASKING`](Command::is_after_asking).
 pub trait Connection: Send + Sync + 'static {
     /// Sends one command.
-    fn call(&self, command: Command) -> Pending<Reply>;
+    fn call(&self, command: Command) -> ConnectionFuture<Reply>;
 
     /// Calls `notify` when the connection ends, or at once if it has ended. Defaults to never.
     ///
@@ -78,18 +78,18 @@ pub trait Connection: Send + Sync + 'static {
 ///
 /// ```
 /// use std::time::Duration;
-/// use throttle_redis::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
+/// use throttle_redis::{Command, Connection, Connector, Fault, FaultKind, ConnectionFuture, Reply};
 ///
 /// struct Mine;
 ///
 /// impl Connector for Mine {
-///     fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+///     fn connect(&self, _timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
 ///         Box::pin(async { Ok(Box::new(Mine) as Box<dyn Connection>) })
 ///     }
 /// }
 ///
 /// impl Connection for Mine {
-///     fn call(&self, command: Command) -> Pending<Reply> {
+///     fn call(&self, command: Command) -> ConnectionFuture<Reply> {
 ///         let words: Vec<Vec<u8>> = command.args().map(<[u8]>::to_vec).collect();
 ///         // Send `words` as a RESP array, and turn what comes back into a `Reply`.
 ///         Box::pin(async move {
@@ -118,7 +118,7 @@ pub trait Connector: Send + Sync + 'static {
     /// Opens a connection within `timeout`, the backend's
     /// [`connect_timeout`](crate::RedisBuilder::connect_timeout). After it the backend drops the
     /// future. A connector that wraps another one passes `timeout` on.
-    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>>;
+    fn connect(&self, timeout: Duration) -> ConnectionFuture<Box<dyn Connection>>;
 
     /// The address that it connects to, for errors and events. It must not contain credentials.
     /// Defaults to `None`.
@@ -135,7 +135,11 @@ pub trait Connector: Send + Sync + 'static {
     /// Opens a connection to one server of a [cluster](Self::cluster), as
     /// [`connect`](Self::connect) does; the backend calls no other method to connect to a cluster.
     /// Defaults to `connect`.
-    fn connect_to(&self, _server: &Address, timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect_to(
+        &self,
+        _server: &Address,
+        timeout: Duration,
+    ) -> ConnectionFuture<Box<dyn Connection>> {
         self.connect(timeout)
     }
 }

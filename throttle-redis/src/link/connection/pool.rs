@@ -10,12 +10,12 @@ use throttle_core::ConfigError;
 use tokio::task::JoinSet;
 
 use super::end::End;
-use super::multiplexed::Multiplexed;
+use super::shared_connection::SharedConnection;
 use super::single::URL;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use super::translate::connect_fault;
-use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, url};
+use super::{Command, Connection, ConnectionFuture, Connector, Fault, FaultKind, Reply, url};
 use app_pool::AppPool;
 
 /// One server, over a few connections: [some of its own](Self::new), or those of
@@ -113,7 +113,7 @@ impl Pool {
 }
 
 impl Connector for Pool {
-    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, _timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         match &self.0 {
             Source::Own { server, size } => {
                 Box::pin(Connections::open(ConnectionInfo::clone(server), *size))
@@ -133,14 +133,14 @@ impl Connector for Pool {
 /// Connections to one server, which are used in turn. When the first of them ends, all count as
 /// ended, and are replaced.
 struct Connections {
-    open: Vec<Multiplexed>,
+    open: Vec<SharedConnection>,
     used: AtomicUsize,
     end: Arc<End>,
 }
 
 impl Connections {
     async fn open(server: ConnectionInfo, size: u32) -> Result<Box<dyn Connection>, Fault> {
-        let opening = (0..size).map(|_| Multiplexed::open(server.clone()));
+        let opening = (0..size).map(|_| SharedConnection::open(server.clone()));
         let mut connecting: JoinSet<_> = opening.collect();
         let mut open = Vec::new();
         let end = Arc::<End>::default();
@@ -158,7 +158,7 @@ impl Connections {
 }
 
 impl Connection for Connections {
-    fn call(&self, command: Command) -> Pending<Reply> {
+    fn call(&self, command: Command) -> ConnectionFuture<Reply> {
         let next = self.used.fetch_add(1, Ordering::Relaxed) % self.open.len();
         self.open[next].call(command)
     }

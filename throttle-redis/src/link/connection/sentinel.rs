@@ -7,11 +7,11 @@ use redis::ConnectionInfo;
 use throttle_core::ConfigError;
 use tokio::task::JoinSet;
 
-use super::multiplexed::Multiplexed;
+use super::shared_connection::SharedConnection;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use super::translate::connect_fault;
-use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, url};
+use super::{Command, Connection, ConnectionFuture, Connector, Fault, FaultKind, Reply, url};
 
 /// The master of a given name, at the address that the Sentinels report. Each new connection asks
 /// all of them again, and is one to a server that says itself that it is a master. If the server
@@ -107,7 +107,7 @@ impl Sentinel {
 }
 
 impl Connector for Sentinel {
-    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, _timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let group = self.clone();
         Box::pin(async move {
             // All at the same time: one that hangs does not keep the others waiting.
@@ -151,7 +151,7 @@ async fn master_by(
     sentinel: ConnectionInfo,
     group: Sentinel,
     tried: Arc<Mutex<HashSet<(String, u16)>>>,
-) -> Result<Option<Multiplexed>, Fault> {
+) -> Result<Option<SharedConnection>, Fault> {
     let question = Command::new("SENTINEL")
         .arg("get-master-addr-by-name")
         .arg(&group.master);
@@ -177,8 +177,8 @@ async fn master_by(
 async fn opened_with(
     server: &ConnectionInfo,
     first: Command,
-) -> Result<(Multiplexed, Reply), Fault> {
-    let opened = Multiplexed::open(server.clone()).await;
+) -> Result<(SharedConnection, Reply), Fault> {
+    let opened = SharedConnection::open(server.clone()).await;
     let opened = opened.map_err(|error| connect_fault(&error).of(server.addr()))?;
     match opened.call(first).await {
         Ok(answer) => Ok((opened, answer)),

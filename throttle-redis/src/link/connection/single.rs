@@ -3,10 +3,10 @@ use std::time::Duration;
 use redis::ConnectionInfo;
 use throttle_core::ConfigError;
 
-use super::multiplexed::Multiplexed;
+use super::shared_connection::SharedConnection;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::{Connection, Connector, Pending, url};
+use super::{Connection, ConnectionFuture, Connector, url};
 
 /// One server, over one connection that stays open and that all decisions share.
 ///
@@ -58,8 +58,8 @@ impl Single {
 pub(super) const URL: &str = "Redis URL";
 
 impl Connector for Single {
-    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
-        Box::pin(Multiplexed::connect(self.server.clone()))
+    fn connect(&self, _timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
+        Box::pin(SharedConnection::connect(self.server.clone()))
     }
 
     fn address(&self) -> Option<String> {

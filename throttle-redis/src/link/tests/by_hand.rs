@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::counters::Counters;
 use crate::link::connection::{
-    Address, Command, Connection, Connector, Fault, FaultKind, Pending, Reply,
+    Address, Command, Connection, ConnectionFuture, Connector, Fault, FaultKind, Reply,
 };
 use crate::link::{Deadlines, Link, LinkSettings};
 
@@ -167,7 +167,7 @@ impl ByHand {
 }
 
 impl Connector for ByHand {
-    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, _timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let store = self.clone();
         Box::pin(async move {
             let (connecting, connected) = oneshot::channel();
@@ -185,7 +185,11 @@ impl Connector for ByHand {
         home.into_iter().collect()
     }
 
-    fn connect_to(&self, server: &Address, timeout: Duration) -> Pending<Box<dyn Connection>> {
+    fn connect_to(
+        &self,
+        server: &Address,
+        timeout: Duration,
+    ) -> ConnectionFuture<Box<dyn Connection>> {
         let mut store = self.clone();
         store.host.clone_from(&server.0);
         if !store.asked.lock().is_entered {
@@ -199,7 +203,7 @@ impl Connector for ByHand {
 }
 
 impl Connection for ByHand {
-    fn call(&self, command: Command) -> Pending<Reply> {
+    fn call(&self, command: Command) -> ConnectionFuture<Reply> {
         let store = self.clone();
         if command.args().eq([&b"CLUSTER"[..], b"SLOTS"]) {
             let slots = store.asked.lock().slots.clone();

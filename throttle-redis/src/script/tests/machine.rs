@@ -12,7 +12,7 @@ use throttle_core::{
 use super::redis::{Entry, Redis};
 use crate::decide::settle::{headers, words};
 use crate::link::call_error::CallError;
-use crate::script::prepared::Prepared;
+use crate::script::prepared_set::PreparedSet;
 use crate::script::reply::{Part, answer, split};
 use crate::script::request::{self, Ask};
 
@@ -23,7 +23,7 @@ pub(super) fn name(policy: usize, key: &Key) -> Vec<u8> {
 
 pub(super) struct Machine {
     pub(super) redis: Redis,
-    pub(super) prepared: Arc<Prepared>,
+    pub(super) prepared: Arc<PreparedSet>,
     /// What must be stored. Each state names its writer.
     pub(super) model: HashMap<Vec<u8>, State>,
     pub(super) slack: i64,
@@ -62,7 +62,7 @@ impl Machine {
     }
 
     pub(super) fn of(set: PolicySet) -> Self {
-        let prepared = Arc::new(Prepared::new(set));
+        let prepared = Arc::new(PreparedSet::new(set));
         Self {
             redis: Redis::new(),
             prepared,
@@ -79,7 +79,7 @@ impl Machine {
 
     /// Deploys other limits of the same names.
     pub(super) fn deploy(&mut self, tree: impl Into<PolicyTree>) {
-        self.prepared = Arc::new(Prepared::new(PolicySet::new(tree).unwrap()));
+        self.prepared = Arc::new(PreparedSet::new(PolicySet::new(tree).unwrap()));
     }
 
     /// Deploys another limit of the same name.

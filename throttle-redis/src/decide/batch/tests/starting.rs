@@ -61,7 +61,7 @@ async fn a_task_that_never_ran_leaves_the_call_to_the_next_decision_at_once() {
             &fixture.backend.shared,
             &fixture.set.batcher.0,
             waiting,
-            Spawned::ByCaller,
+            TaskSpawner::Caller,
         );
     }
     assert!(fixture.waiting().starting.is_some() && fixture.store.is_idle().await);
@@ -136,7 +136,7 @@ async fn a_runtime_that_is_shutting_down_leaves_the_call_to_the_next_decision() 
         &fixture.ask("ada"),
         Instant::now() + HOUR,
     );
-    assert!(matches!(queued, Ok(Enqueued::Queued(..))));
+    assert!(matches!(queued, Ok(EnqueueResult::Queued(..))));
     let gone = standing_still();
     fixture.waiting().runtime = Some(gone.handle().clone());
     fixture.waiting().in_flight.truncate(1);
@@ -147,7 +147,7 @@ async fn a_runtime_that_is_shutting_down_leaves_the_call_to_the_next_decision() 
     );
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        spawn_start(&shared, &batcher, batcher.lock(), Spawned::ByCaller);
+        spawn_start(&shared, &batcher, batcher.lock(), TaskSpawner::Caller);
         let _ = done.send(());
     });
     let end = ended.recv_timeout(Duration::from_secs(10));

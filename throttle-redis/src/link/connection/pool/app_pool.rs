@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
 use super::super::translate::{connect_fault, fault, reply};
-use super::super::{Command, Connection, Fault, FaultKind, Pending, Reply};
+use super::super::{Command, Connection, ConnectionFuture, Fault, FaultKind, Reply};
 
 /// How long a call waits for a connection before it checks whether the pool has any.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -96,7 +96,7 @@ async fn ping(connection: &mut MultiplexedConnection) -> Result<(), Fault> {
 }
 
 impl Connection for AppPool {
-    fn call(&self, command: Command) -> Pending<Reply> {
+    fn call(&self, command: Command) -> ConnectionFuture<Reply> {
         let pool = self.clone();
         Box::pin(async move {
             // In a task of its own: a call that is given up would return a silent connection to the

@@ -11,7 +11,7 @@ use super::Scripts;
 use super::server_work;
 
 /// What the requests of a set have in common.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedSet {
     pub(crate) set: PolicySet,
     pub(crate) scripts: Arc<Scripts>,
     /// The first bytes of the values of each policy, in each of its tiers.
@@ -20,7 +20,7 @@ pub(crate) struct Prepared {
     pub(crate) work: Vec<u32>,
 }
 
-impl Prepared {
+impl PreparedSet {
     pub(crate) fn new(set: PolicySet) -> Self {
         // A policy without tiers counts as one with a single tier.
         let tiers = |policy: &Policy| (0..=u8::MAX).take(policy.tiers().count().max(1));
@@ -39,20 +39,20 @@ impl Prepared {
         }
     }
 
-    /// The tier of a call of the policy at a place. An unknown number stands for the first.
-    pub(crate) fn tier(&self, place: usize, call: &Call) -> u8 {
-        if usize::from(call.tier()) < self.headers[place].len() {
+    /// The tier of a call of a policy, by its index. An unknown number stands for the first.
+    pub(crate) fn tier(&self, index: usize, call: &Call) -> u8 {
+        if usize::from(call.tier()) < self.headers[index].len() {
             call.tier()
         } else {
             0
         }
     }
 
-    /// The first bytes of the values that a call of the policy at a place writes.
-    pub(crate) fn header(&self, place: usize, call: &Call) -> Cow<'_, [u8]> {
+    /// The first bytes of the values that a call of a policy writes, by its index.
+    pub(crate) fn header(&self, index: usize, call: &Call) -> Cow<'_, [u8]> {
         match call.own() {
             Some(own) => Cow::Owned(own.tag()),
-            None => Cow::Borrowed(&self.headers[place][usize::from(self.tier(place, call))]),
+            None => Cow::Borrowed(&self.headers[index][usize::from(self.tier(index, call))]),
         }
     }
 }
@@ -70,7 +70,7 @@ mod tests {
         let tiered = Policy::tiered("p", [("few", log(5)), ("many", log(5_000))]).expect("tiers");
         let heaviest = server_work::of(&tiered);
         assert_eq!(
-            Prepared::new(PolicySet::new(tiered).expect("a set")).work,
+            PreparedSet::new(PolicySet::new(tiered).expect("a set")).work,
             [heaviest]
         );
         let light = Policy::new("p", log(5)).expect("a policy");
@@ -83,7 +83,7 @@ mod tests {
         let tiered = Policy::tiered("p", [("few", log(5)), ("many", log(500))]).expect("tiers");
         let own = tiered.own(log(50)).expect("parameters");
         let tags = [0, 1].map(|tier| tiered.tier(tier).algorithm().tag());
-        let prepared = Prepared::new(PolicySet::new(tiered).expect("a set"));
+        let prepared = PreparedSet::new(PolicySet::new(tiered).expect("a set"));
         let call = || Call::from(Key::from("ada"));
         for (call, header) in [
             (call(), &tags[0]),

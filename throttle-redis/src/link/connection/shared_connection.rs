@@ -9,14 +9,14 @@ use redis::{
 
 use super::end::End;
 use super::translate::{connect_fault, fault, reply};
-use super::{Command, Connection, Fault, FaultKind, Pending, Reply};
+use super::{Command, Connection, ConnectionFuture, Fault, FaultKind, Reply};
 
-pub(super) struct Multiplexed {
+pub(super) struct SharedConnection {
     connection: MultiplexedConnection,
     pub(super) end: Arc<End>,
 }
 
-impl Multiplexed {
+impl SharedConnection {
     /// Opens the only connection to a server. The caller bounds the time.
     pub(super) async fn connect(info: ConnectionInfo) -> Result<Box<dyn Connection>, Fault> {
         match Self::open(info).await {
@@ -99,8 +99,8 @@ fn has_ended(error: &RedisError) -> bool {
     error.is_connection_dropped() && !error.is_connection_refusal()
 }
 
-impl Connection for Multiplexed {
-    fn call(&self, command: Command) -> Pending<Reply> {
+impl Connection for SharedConnection {
+    fn call(&self, command: Command) -> ConnectionFuture<Reply> {
         if self.end.has_come() {
             return Box::pin(std::future::ready(Err(ended())));
         }

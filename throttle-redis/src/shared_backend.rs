@@ -7,7 +7,7 @@ use crate::keyspace::Keyspace;
 use crate::links::{Links, hash_slot};
 use crate::shortcut::Shortcut;
 
-pub(crate) struct Shared {
+pub(crate) struct SharedBackend {
     /// Distinguishes the backends of a process: a set that one backend has prepared is invalid for
     /// another.
     pub(crate) id: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     pub(crate) clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
 }
 
-impl Shared {
+impl SharedBackend {
     /// The time that scripts are given; `None` if they read the server's clock.
     pub(crate) fn time(&self) -> Option<Timestamp> {
         self.options.clock.as_ref().map(|clock| clock())
