@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Excepted, Mark, NEVER, Outcome, Standing, Taken};
+use crate::algorithm::{ExceptionEffect, Mark, NEVER, Outcome, Standing, StateCharge};
 use crate::backend_error::BackendErrorKind;
 use crate::call::Call;
 use crate::decided_by::DecidedBy;
@@ -125,7 +125,7 @@ impl Decision {
     pub(crate) fn of_one(outcome: Outcome, standing: Standing, tier: u8, overflow: bool) -> Self {
         let Outcome { wait, delay, taken } = outcome;
         let (violated, decided_by) = (wait > 0, DecidedBy::Store);
-        let (applies, excepted) = (Applies::Enforced, Excepted::No);
+        let (applies, excepted) = (Applies::Enforced, ExceptionEffect::No);
         let status = Status {
             standing,
             wait,
@@ -141,7 +141,7 @@ impl Decision {
     }
 
     /// The decision of one policy, which an exception of the key may have made.
-    pub(crate) fn excepted(mut self, excepted: Excepted) -> Self {
+    pub(crate) fn excepted(mut self, excepted: ExceptionEffect) -> Self {
         if let Form::One { status, .. } = &mut self.0 {
             status.excepted = excepted;
         }
@@ -403,12 +403,12 @@ pub struct Status {
     applies: Applies,
     pub(crate) violated: bool,
     pub(crate) overflow: bool,
-    pub(crate) excepted: Excepted,
+    pub(crate) excepted: ExceptionEffect,
     pub(crate) decided_by: DecidedBy,
     /// Of the policy.
     pub(crate) tier: u8,
     /// What the request was charged.
-    pub(crate) taken: Taken,
+    pub(crate) taken: StateCharge,
 }
 
 /// Whether a policy had a key in the request, and refuses requests.
@@ -434,10 +434,10 @@ impl Status {
         applies: Applies::No,
         violated: false,
         overflow: false,
-        excepted: Excepted::No,
+        excepted: ExceptionEffect::No,
         decided_by: DecidedBy::Store,
         tier: 0,
-        taken: Taken {
+        taken: StateCharge {
             cost: 0,
             mark: Mark { at: 0, frac: 0 },
         },
@@ -568,14 +568,14 @@ impl Status {
     #[inline]
     #[must_use]
     pub const fn is_excepted(&self) -> bool {
-        !matches!(self.excepted, Excepted::No)
+        !matches!(self.excepted, ExceptionEffect::No)
     }
 
     /// Whether the key is banned, after too many [strikes](crate::backend::Ban).
     #[inline]
     #[must_use]
     pub const fn is_banned(&self) -> bool {
-        matches!(self.excepted, Excepted::Banned)
+        matches!(self.excepted, ExceptionEffect::Banned)
     }
 
     /// The [tier](crate::Policy::tier) of the policy that the request was in; 0 for a policy

@@ -212,7 +212,7 @@ impl Ban {
     /// );
     /// ```
     #[must_use]
-    pub fn strike(&self, over: Option<&Exception>, now: Timestamp) -> Option<Struck> {
+    pub fn strike(&self, over: Option<&Exception>, now: Timestamp) -> Option<StrikeOutcome> {
         let [after, _, within, _, up_to, forgotten_after] = self.numbers();
         let mut key = match over.filter(|over| now < over.until) {
             None => Strikes {
@@ -258,7 +258,7 @@ impl Ban {
         } else {
             key.banned_until.after_micros(forgotten_after)
         };
-        Some(Struck {
+        Some(StrikeOutcome {
             exception: Exception {
                 treatment: Treatment::Struck(key),
                 until: counted.max(forgotten),
@@ -279,7 +279,7 @@ impl Ban {
 /// assert_eq!((strikes.banned_until.as_micros(), strikes.level), (600_000_000, 1));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Struck {
+pub struct StrikeOutcome {
     /// What stands over the key's state from now on.
     pub exception: Exception,
     /// Whether this strike has begun a ban.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::civil::{date_of, first_of_month};
-use super::fixed_window::{Counter, Fixed, FixedWindow, Windows};
+use super::fixed_window::{Counter, FixedWindow, FixedWindows, Windows};
 use super::interval_bucket::{IntervalBucket, Portions};
 use super::wire::Numbers;
 use crate::error::ConfigError;
@@ -276,7 +276,7 @@ impl CalendarQuota {
 /// A quota by the way its periods are cut; two of the ways are those of other algorithms.
 pub(super) enum Cut {
     Civil(Counter<Civil>),
-    Fixed(Counter<Fixed>),
+    Fixed(Counter<FixedWindows>),
     Rolling(Portions),
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::exception::Exception;
 use super::kind::Algorithm;
 use super::stored::Repr;
-use super::verdict::{NEVER, Standing, Taken};
+use super::verdict::{NEVER, Standing, StateCharge};
 use crate::time::Timestamp;
 
 /// The parameters that wrote a state. Those that have a number are lent, because to copy them costs
@@ -116,7 +116,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Charges an admitted cost. Returns the µs to wait before going on, and the charge.
-    pub(crate) fn take(&mut self, cost: u64) -> (u64, Taken) {
+    pub(crate) fn take(&mut self, cost: u64) -> (u64, StateCharge) {
         if let Some(Exception { treatment, .. }) = self.in_force().cloned() {
             return self.take_under(&treatment, cost);
         }
@@ -164,7 +164,7 @@ impl<'a> Cell<'a> {
     /// difference, or debits it as far as something is left. Where other parameters have charged
     /// the key since, their latest charge stands for this one, so no more is given back than still
     /// counts there.
-    pub(crate) fn settle(&mut self, taken: Taken, actual: u64) {
+    pub(crate) fn settle(&mut self, taken: StateCharge, actual: u64) {
         let (by, at) = (self.by, self.at);
         let Some(writer) = &self.writer else {
             return by.settle(self.repr.to_mut(), at, taken, actual);
@@ -174,7 +174,12 @@ impl<'a> Cell<'a> {
         }
         if writer.standing(&self.repr, at).reset > 0 {
             let mark = writer.latest(&self.repr, at);
-            return writer.settle(self.repr.to_mut(), at, Taken { mark, ..taken }, actual);
+            return writer.settle(
+                self.repr.to_mut(),
+                at,
+                StateCharge { mark, ..taken },
+                actual,
+            );
         }
         // The store may have dropped such a state already. The result must be the same, so the
         // writer does not count.

@@ -1,9 +1,9 @@
 //! Runs a step of whichever algorithm an [`Algorithm`] holds.
 
 use super::kind::{Algorithm, Kind, each};
-use super::stored::{Repr, Stored, Words};
+use super::stored::{Repr, StateFormat, Words};
 use super::transition::{Transition, ask};
-use super::verdict::{Mark, Standing, Taken};
+use super::verdict::{Mark, Standing, StateCharge};
 use super::wire::Wire;
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 /// branch finds the algorithm and the state stays in registers.
 pub(crate) trait Visitor {
     type Output;
-    fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Self::Output;
+    fn visit<A: Wire<State: StateFormat>>(self, algorithm: &A) -> Self::Output;
 }
 
 impl Algorithm {
@@ -92,28 +92,28 @@ impl Algorithm {
     /// the capacity. Like the methods below, it takes a state that another algorithm wrote as
     /// fresh.
     pub(super) fn wait(&self, repr: &Repr, now: Timestamp, cost: u64) -> u64 {
-        each!(&self.kind, a => match Stored::read(repr, |state| ask(a, state, now, cost)) {
+        each!(&self.kind, a => match StateFormat::read(repr, |state| ask(a, state, now, cost)) {
             Some(wait) => wait,
             None => ask(a, &a.fresh(), now, cost),
         })
     }
 
     /// Charges an admitted cost. Returns the µs to wait before going on, and the charge.
-    pub(super) fn take(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (u64, Taken) {
+    pub(super) fn take(&self, repr: &mut Repr, now: Timestamp, cost: u64) -> (u64, StateCharge) {
         let (delay, mark) = each!(&self.kind, a => {
             let charge = |state: &mut _| (a.delay(state, now), a.take(state, now, cost));
-            Stored::change(repr, charge).unwrap_or_else(|| {
+            StateFormat::change(repr, charge).unwrap_or_else(|| {
                 let mut state = a.fresh();
                 let charged = charge(&mut state);
                 *repr = state.into_repr();
                 charged
             })
         });
-        (delay, Taken { cost, mark })
+        (delay, StateCharge { cost, mark })
     }
 
     pub(super) fn standing(&self, repr: &Repr, now: Timestamp) -> Standing {
-        each!(&self.kind, a => match Stored::read(repr, |state| a.standing(state, now)) {
+        each!(&self.kind, a => match StateFormat::read(repr, |state| a.standing(state, now)) {
             Some(standing) => standing,
             None => a.standing(&a.fresh(), now),
         })
@@ -121,11 +121,11 @@ impl Algorithm {
 
     /// Makes `taken` a charge of `actual` units: gives back the difference, or debits it as far as
     /// units remain.
-    pub(crate) fn settle(&self, repr: &mut Repr, now: Timestamp, taken: Taken, actual: u64) {
-        let Taken { cost, mark } = taken;
+    pub(crate) fn settle(&self, repr: &mut Repr, now: Timestamp, taken: StateCharge, actual: u64) {
+        let StateCharge { cost, mark } = taken;
         each!(&self.kind, a => {
             // A state that another algorithm wrote holds nothing of this charge.
-            let _ = Stored::change(repr, |state| {
+            let _ = StateFormat::change(repr, |state| {
                 if actual <= cost {
                     // An algorithm with a larger capacity may have made the charge; this state
                     // holds no more than its own.
@@ -140,7 +140,7 @@ impl Algorithm {
 
     /// The mark of the latest charge that still counts.
     pub(super) fn latest(&self, repr: &Repr, now: Timestamp) -> Mark {
-        each!(&self.kind, a => Stored::read(repr, |state| a.latest(state, now)).unwrap_or_default())
+        each!(&self.kind, a => StateFormat::read(repr, |state| a.latest(state, now)).unwrap_or_default())
     }
 
     /// Whether the window of a charge has ended.
@@ -153,7 +153,7 @@ impl Algorithm {
         if let Repr::Excepted(exception, beneath) = repr {
             return self.repr_fresh_at(beneath).max(exception.until);
         }
-        each!(&self.kind, a => Stored::read(repr, |state| a.fresh_at(state)).unwrap_or(Timestamp::MIN))
+        each!(&self.kind, a => StateFormat::read(repr, |state| a.fresh_at(state)).unwrap_or(Timestamp::MIN))
     }
 }
 
@@ -165,6 +165,6 @@ const fn ends<A: Transition>(_: &A) -> bool {
     A::ENDS
 }
 
-const fn is_small<A: Transition<State: Stored>>(_: &A) -> bool {
+const fn is_small<A: Transition<State: StateFormat>>(_: &A) -> bool {
     A::State::IS_SMALL
 }

@@ -9,7 +9,7 @@ use super::dispatch::Visitor;
 use super::exception::Exception;
 use super::kind::Algorithm;
 use super::state::State;
-use super::stored::{Repr, Stored};
+use super::stored::{Repr, StateFormat};
 use super::wire::{Numbers, Wire, double, read, write};
 
 impl Algorithm {
@@ -35,7 +35,7 @@ impl Algorithm {
         struct Tag;
         impl Visitor for Tag {
             type Output = Vec<u8>;
-            fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Vec<u8> {
+            fn visit<A: Wire<State: StateFormat>>(self, algorithm: &A) -> Vec<u8> {
                 let mut tag = algorithm.kind().to_vec();
                 write(&mut tag, &algorithm.parameters());
                 tag
@@ -97,7 +97,7 @@ struct BehindTag<'a>(&'a [u8]);
 
 impl<'a> Visitor for BehindTag<'a> {
     type Output = Option<&'a [u8]>;
-    fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Option<&'a [u8]> {
+    fn visit<A: Wire<State: StateFormat>>(self, algorithm: &A) -> Option<&'a [u8]> {
         let rest = self.0.strip_prefix(algorithm.kind().as_slice())?;
         algorithm
             .parameters()
@@ -112,8 +112,8 @@ struct ReadNumbers<'a>(&'a Repr);
 
 impl Visitor for ReadNumbers<'_> {
     type Output = Option<Numbers>;
-    fn visit<A: Wire<State: Stored>>(self, _: &A) -> Option<Numbers> {
-        Stored::read(self.0, A::numbers)
+    fn visit<A: Wire<State: StateFormat>>(self, _: &A) -> Option<Numbers> {
+        StateFormat::read(self.0, A::numbers)
     }
 }
 
@@ -121,7 +121,7 @@ struct ReadState<'a>(&'a [i64]);
 
 impl Visitor for ReadState<'_> {
     type Output = Option<Repr>;
-    fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Option<Repr> {
+    fn visit<A: Wire<State: StateFormat>>(self, algorithm: &A) -> Option<Repr> {
         Some(algorithm.state(self.0)?.into_repr())
     }
 }

@@ -7,12 +7,12 @@ use super::cell::Cell;
 use super::exception::{Exception, Treatment};
 use super::kind::Algorithm;
 use super::stored::Repr;
-use super::verdict::{NEVER, Standing, Taken};
+use super::verdict::{NEVER, Standing, StateCharge};
 use crate::time::Timestamp;
 
 /// Whether an exception decides about a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Excepted {
+pub(crate) enum ExceptionEffect {
     #[default]
     No,
     Banned,
@@ -46,14 +46,14 @@ impl<'a> Cell<'a> {
     }
 
     /// Whether an exception decides.
-    pub(crate) fn excepted(&self) -> Excepted {
+    pub(crate) fn excepted(&self) -> ExceptionEffect {
         match self.in_force() {
-            None => Excepted::No,
+            None => ExceptionEffect::No,
             Some(Exception {
                 treatment: Treatment::Struck(_),
                 ..
-            }) => Excepted::Banned,
-            Some(_) => Excepted::Otherwise,
+            }) => ExceptionEffect::Banned,
+            Some(_) => ExceptionEffect::Otherwise,
         }
     }
 
@@ -107,7 +107,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Charges an admitted cost under the exception.
-    pub(super) fn take_under(&mut self, treatment: &Treatment, cost: u64) -> (u64, Taken) {
+    pub(super) fn take_under(&mut self, treatment: &Treatment, cost: u64) -> (u64, StateCharge) {
         let Treatment::Limit(limit) = treatment else {
             return Default::default();
         };

@@ -53,10 +53,10 @@ impl FixedWindow {
     }
 
     /// The transition, and the rate that it admits.
-    pub(super) fn kernel(self) -> Result<(Counter<Fixed>, Rate), ConfigError> {
+    pub(super) fn kernel(self) -> Result<(Counter<FixedWindows>, Rate), ConfigError> {
         let rate = self.rate.validate()?;
         let length = rate.period_micros().cast_signed();
-        let window = Fixed {
+        let window = FixedWindows {
             length,
             offset: self.offset_us.rem_euclid(length),
         };
@@ -101,13 +101,13 @@ pub(crate) trait Windows: Copy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Fixed {
+pub(crate) struct FixedWindows {
     length: i64,
     /// 0 .. length.
     offset: i64,
 }
 
-impl Windows for Fixed {
+impl Windows for FixedWindows {
     const LETTER: u8 = b'f';
 
     #[inline]

@@ -1,13 +1,13 @@
 //! One type for all algorithms, and the table of them.
 
 use super::calendar_quota::{CalendarQuota, Civil, Cut};
-use super::fixed_window::{Counter, Fixed, FixedWindow};
+use super::fixed_window::{Counter, FixedWindow, FixedWindows};
 use super::gcra::{Arrival, Gcra};
 use super::interval_bucket::{IntervalBucket, Portions};
 use super::leaky_bucket::{LeakyBucket, Queue};
 use super::leaky_meter::LeakyMeter;
-use super::level::{Leveled, Tokens, Water};
-use super::sliding_log::{SlidingLog, Trailing};
+use super::level::{LevelBucket, Tokens, Water};
+use super::sliding_log::{SlidingLog, TrailingLog};
 use super::sliding_window::{Estimate, SlidingWindow};
 use super::token_bucket::TokenBucket;
 use super::wire::{Wire, read};
@@ -114,25 +114,25 @@ algorithms! { $
 
     /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message
     /// states the bound.
-    TokenBucket(Leveled<Tokens>) "token_bucket"
+    TokenBucket(LevelBucket<Tokens>) "token_bucket"
 
     /// If the count, period or capacity is 0 or cannot be counted exactly below 2^53; the message
     /// states the bound.
-    LeakyMeter(Leveled<Water>) "leaky_meter"
+    LeakyMeter(LevelBucket<Water>) "leaky_meter"
 
     /// If capacity, refill or interval is 0 or above 2^53 − 1, or if an empty bucket takes 2^53 µs
     /// or more to fill.
     IntervalBucket(Portions) "interval_bucket"
 
     /// If the count or the period in microseconds is 0 or above 2^53 − 1.
-    FixedWindow(Counter<Fixed>) "fixed_window"
+    FixedWindow(Counter<FixedWindows>) "fixed_window"
 
     /// If the count or period is 0 or too large, the number of buckets is not 1 to 1024 or does not
     /// divide the period, or count × sub-window in µs reaches 2^53.
     SlidingWindow(Estimate) "sliding_window"
 
     /// If the count or the period in microseconds is 0 or above 2^53 − 1.
-    SlidingLog(Trailing) "sliding_log"
+    SlidingLog(TrailingLog) "sliding_log"
 
     /// If the limit or a period in microseconds is 0 or above 2^53 − 1, the offset exceeds 14
     /// hours, or not every period has the anchor.

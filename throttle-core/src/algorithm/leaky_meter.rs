@@ -1,5 +1,5 @@
 use super::drain::Drain;
-use super::level::{Leveled, Water};
+use super::level::{LevelBucket, Water};
 use crate::error::ConfigError;
 use crate::rate::Rate;
 
@@ -45,9 +45,9 @@ impl LeakyMeter {
     }
 
     /// The transition, and the rate that it admits.
-    pub(super) fn kernel(self) -> Result<(Leveled<Water>, Rate), ConfigError> {
+    pub(super) fn kernel(self) -> Result<(LevelBucket<Water>, Rate), ConfigError> {
         let drain = Drain::with_burst(self.rate, self.capacity.unwrap_or(self.rate.count()))?;
-        Ok((Leveled::<Water>::new(drain), self.rate))
+        Ok((LevelBucket::<Water>::new(drain), self.rate))
     }
 
     /// The builder of such parameters.

@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 
 /// A bucket that keeps its level in vocabulary `V`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Leveled<V>(Drain, PhantomData<V>);
+pub(crate) struct LevelBucket<V>(Drain, PhantomData<V>);
 
 /// How a level expresses a debt.
 pub(crate) trait Vocabulary {
@@ -57,7 +57,7 @@ pub(crate) struct Level {
     pub(crate) grains: u64,
 }
 
-impl<V: Vocabulary> Leveled<V> {
+impl<V: Vocabulary> LevelBucket<V> {
     pub(crate) fn new(drain: Drain) -> Self {
         Self(drain, PhantomData)
     }
@@ -93,7 +93,7 @@ impl<V: Vocabulary> Leveled<V> {
     }
 }
 
-impl<V: Vocabulary> Transition for Leveled<V> {
+impl<V: Vocabulary> Transition for LevelBucket<V> {
     type State = Level;
     const DRAINS: bool = true;
 
@@ -168,7 +168,7 @@ impl<V: Vocabulary> Transition for Leveled<V> {
     }
 }
 
-impl<V: Vocabulary> Wire for Leveled<V> {
+impl<V: Vocabulary> Wire for LevelBucket<V> {
     const LETTER: u8 = V::LETTER;
 
     fn parameters(&self) -> Numbers {

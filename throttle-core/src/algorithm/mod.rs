@@ -87,16 +87,16 @@ pub mod builders {
     pub use super::token_bucket::TokenBucket;
 }
 
-pub use ban::{Ban, Struck};
+pub use ban::{Ban, StrikeOutcome};
 #[doc(inline)]
 pub use builders::*;
 pub(crate) use cell::Cell;
 pub(crate) use dispatch::Visitor;
-pub(crate) use excepted::Excepted;
+pub(crate) use excepted::ExceptionEffect;
 pub use exception::{Exception, Strikes, Treatment};
 pub use kind::{Algorithm, IntoAlgorithm};
 pub use state::State;
-pub(crate) use stored::{Repr, Stored, Words};
+pub(crate) use stored::{Repr, StateFormat, Words};
 pub(crate) use transition::{Transition, ask};
 pub use verdict::Verdict;
-pub(crate) use verdict::{Mark, NEVER, Outcome, Standing, Taken};
+pub(crate) use verdict::{Mark, NEVER, Outcome, Standing, StateCharge};

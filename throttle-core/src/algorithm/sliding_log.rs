@@ -37,9 +37,9 @@ impl SlidingLog {
     }
 
     /// The transition, and the rate that it admits.
-    pub(super) fn kernel(self) -> Result<(Trailing, Rate), ConfigError> {
+    pub(super) fn kernel(self) -> Result<(TrailingLog, Rate), ConfigError> {
         let rate = self.rate.validate()?;
-        let log = Trailing {
+        let log = TrailingLog {
             limit: rate.count(),
             window: rate.period_micros().cast_signed(),
         };
@@ -54,7 +54,7 @@ impl SlidingLog {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Trailing {
+pub(crate) struct TrailingLog {
     limit: u64,
     window: i64,
 }
@@ -97,7 +97,7 @@ impl Log {
     }
 }
 
-impl Trailing {
+impl TrailingLog {
     /// Live runs at `now`, oldest first, and their sum. A unit taken at `s` is free again at
     /// `s + window`.
     fn live<'a>(
@@ -131,7 +131,7 @@ impl Trailing {
     }
 }
 
-impl Transition for Trailing {
+impl Transition for TrailingLog {
     type State = Log;
 
     fn capacity(&self) -> u64 {
@@ -225,7 +225,7 @@ impl Transition for Trailing {
     }
 }
 
-impl Wire for Trailing {
+impl Wire for TrailingLog {
     const LETTER: u8 = b'l';
     const PARAMETERS: usize = 2;
 

@@ -52,7 +52,7 @@ pub(crate) struct Words {
 }
 
 /// How an algorithm's own state is kept in a [`Repr`] and read again.
-pub(crate) trait Stored: Sized {
+pub(crate) trait StateFormat: Sized {
     /// Whether two words hold it.
     const IS_SMALL: bool;
 
@@ -84,7 +84,7 @@ macro_rules! stored_as_words {
             }
         }
 
-        impl Stored for $state {
+        impl StateFormat for $state {
             const IS_SMALL: bool = true;
 
             #[inline]
@@ -128,7 +128,7 @@ stored_as_words! {
 
 macro_rules! stored_as_itself {
     ($($state:ident)*) => {$(
-        impl Stored for $state {
+        impl StateFormat for $state {
             const IS_SMALL: bool = false;
 
             #[inline]

@@ -12,8 +12,8 @@ use super::cell::Writer;
 use super::transition::take;
 use super::{
     Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket,
-    LeakyMeter, Outcome, Repr, SlidingLog, SlidingWindow, Standing, State, Stored, TokenBucket,
-    Transition, Treatment, Visitor, ask,
+    LeakyMeter, Outcome, Repr, SlidingLog, SlidingWindow, Standing, State, StateFormat,
+    TokenBucket, Transition, Treatment, Visitor, ask,
 };
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -92,7 +92,7 @@ struct PassAndSteps<'a> {
 impl Visitor for PassAndSteps<'_> {
     type Output = [(Repr, Outcome, Standing); 2];
 
-    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Self::Output {
+    fn visit<A: Transition<State: StateFormat>>(self, algorithm: &A) -> Self::Output {
         let Self { repr, now, cost } = self;
         let in_steps = |state: &mut A::State| {
             let outcome = match ask(algorithm, state, now, cost) {

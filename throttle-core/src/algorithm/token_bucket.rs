@@ -1,5 +1,5 @@
 use super::drain::Drain;
-use super::level::{Leveled, Tokens};
+use super::level::{LevelBucket, Tokens};
 use crate::error::ConfigError;
 use crate::rate::Rate;
 
@@ -44,9 +44,9 @@ impl TokenBucket {
     }
 
     /// The transition, and the rate that it admits.
-    pub(super) fn kernel(self) -> Result<(Leveled<Tokens>, Rate), ConfigError> {
+    pub(super) fn kernel(self) -> Result<(LevelBucket<Tokens>, Rate), ConfigError> {
         let drain = Drain::with_burst(self.rate, self.burst.unwrap_or(self.rate.count()))?;
-        Ok((Leveled::<Tokens>::new(drain), self.rate))
+        Ok((LevelBucket::<Tokens>::new(drain), self.rate))
     }
 
     /// The builder of such parameters.

@@ -95,7 +95,7 @@ impl Mark {
 
 /// A charge: how much, and where in the algorithm's time. No charge has a cost of 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct StateCharge {
     pub(crate) cost: u64,
     pub(crate) mark: Mark,
 }
@@ -107,7 +107,7 @@ pub(crate) struct Outcome {
     pub(crate) wait: u64,
     /// µs to wait before going on.
     pub(crate) delay: u64,
-    pub(crate) taken: Taken,
+    pub(crate) taken: StateCharge,
 }
 
 impl Outcome {
@@ -122,7 +122,7 @@ impl Outcome {
     /// Of a request that is charged, and goes on at once.
     pub(crate) fn charged(cost: u64, mark: Mark) -> Self {
         Self {
-            taken: Taken { cost, mark },
+            taken: StateCharge { cost, mark },
             ..Self::default()
         }
     }

@@ -35,7 +35,7 @@ mod key_digest;
 mod key_step;
 mod receipt;
 
-pub use crate::algorithm::{Ban, Exception, Strikes, Struck, Treatment};
+pub use crate::algorithm::{Ban, Exception, StrikeOutcome, Strikes, Treatment};
 pub use crate::backend_error::{BackendError, BackendErrorKind};
 pub use crate::call::Call;
 pub use boxed::{BoxBackend, BoxPrepared};

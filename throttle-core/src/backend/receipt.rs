@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::algorithm::{Algorithm, Cell, State, Taken};
+use crate::algorithm::{Algorithm, Cell, State, StateCharge};
 use crate::call::Call;
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
@@ -67,7 +67,7 @@ pub struct ReceiptItem {
     pub(crate) decided_by: DecidedBy,
     pub(crate) tier: u8,
     pub(crate) own: Option<Arc<Algorithm>>,
-    pub(crate) taken: Taken,
+    pub(crate) taken: StateCharge,
     pub(crate) actual: u64,
 }
 
@@ -320,7 +320,7 @@ impl Receipt {
             .filter(|item| item.decided_by == DecidedBy::Store)
             .filter_map(|item| {
                 let most = capacity(item)?;
-                let taken = Taken {
+                let taken = StateCharge {
                     cost: item.taken.cost.min(most),
                     ..item.taken
                 };
@@ -361,9 +361,9 @@ mod tests {
         let (key, decided_by, taken) = (
             Key::from("ada"),
             DecidedBy::Store,
-            Taken {
+            StateCharge {
                 cost,
-                ..Taken::default()
+                ..StateCharge::default()
             },
         );
         ReceiptItem {

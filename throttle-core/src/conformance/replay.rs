@@ -6,7 +6,7 @@ use super::Harness;
 use super::difference::{Cause, Difference, fields};
 use super::reference::Reference;
 use super::step::{ClockMove, TraceStep};
-use super::subject::{Dropped, Manner, Subject};
+use super::subject::{DropPoint, Manner, Subject};
 use crate::algorithm::Exception;
 use crate::backend::{BackendError, BackendErrorKind, Call, KeyStep, Receipt};
 use crate::decision::Decision;
@@ -247,7 +247,7 @@ impl<H: Harness> Replay<'_, H> {
     }
 
     /// A request that was given up is charged once or not at all.
-    fn drop_decision(&mut self, key: &Key, dropped: Dropped) -> Result<(), Difference> {
+    fn drop_decision(&mut self, key: &Key, dropped: DropPoint) -> Result<(), Difference> {
         let subject = &self.subjects[self.set];
         let calls = vec![Call::from(key.clone()); subject.set().policies().len()];
         subject.drop_decision(&calls, dropped);
@@ -257,7 +257,7 @@ impl<H: Harness> Replay<'_, H> {
     }
 
     /// A settlement that was given up is made once or not at all.
-    fn drop_settlement(&mut self, key: &Key, dropped: Dropped) -> Result<(), Difference> {
+    fn drop_settlement(&mut self, key: &Key, dropped: DropPoint) -> Result<(), Difference> {
         let subject = &self.subjects[self.set];
         let calls = vec![Call::from(key.clone()); subject.set().policies().len()];
         let found = subject.try_decide(&calls);

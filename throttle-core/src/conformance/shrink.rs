@@ -18,7 +18,7 @@ pub(super) fn shrink(
     difference: Difference,
     replay: impl Fn(&[TraceStep]) -> Result<(), Difference>,
 ) -> FailingTrace {
-    let mut shrinking = Shrinking {
+    let mut shrinking = Shrinker {
         failing: FailingTrace {
             steps: steps[..=difference.step].to_vec(),
             difference,
@@ -35,13 +35,13 @@ pub(super) fn shrink(
     shrinking.failing
 }
 
-struct Shrinking<F> {
+struct Shrinker<F> {
     failing: FailingTrace,
     replay: F,
     left: usize,
 }
 
-impl<F: Fn(&[TraceStep]) -> Result<(), Difference>> Shrinking<F> {
+impl<F: Fn(&[TraceStep]) -> Result<(), Difference>> Shrinker<F> {
     /// Leaves out stretches of so many steps, and returns whether any was left out.
     fn leave_out(&mut self, size: usize) -> bool {
         let mut is_shorter = false;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::subject::{Dropped, Manner};
+use super::subject::{DropPoint, Manner};
 use crate::algorithm::Treatment;
 use crate::backend::{Call, KeyStep};
 use crate::key::{Key, KeyPart};
@@ -55,12 +55,12 @@ pub(super) enum TraceStep {
     /// Drops the future of a request of a key that no other step uses.
     DropDecision {
         key: Key,
-        dropped: Dropped,
+        dropped: DropPoint,
     },
     /// The same, and of the settlement of a charge.
     DropSettlement {
         key: Key,
-        dropped: Dropped,
+        dropped: DropPoint,
     },
     /// Lets the store forget what may be forgotten.
     Forget,

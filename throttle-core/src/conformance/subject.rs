@@ -24,7 +24,7 @@ pub(super) enum Manner {
 
 /// Whether a future that is dropped was polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dropped {
+pub(super) enum DropPoint {
     Unpolled,
     AfterOnePoll,
 }
@@ -108,14 +108,14 @@ impl<'h, H: Harness> Subject<'h, H> {
     }
 
     /// Makes the future of a decision and drops it.
-    pub(super) fn drop_decision(&self, calls: &[Call], dropped: Dropped) {
+    pub(super) fn drop_decision(&self, calls: &[Call], dropped: DropPoint) {
         self.wait_for(async {
             give_up(self.backend.decide(&self.prepared, calls), dropped);
         });
     }
 
     /// Makes the future of a settlement and drops it.
-    pub(super) fn drop_settlement(&self, receipt: Receipt, dropped: Dropped) {
+    pub(super) fn drop_settlement(&self, receipt: Receipt, dropped: DropPoint) {
         self.wait_for(async {
             give_up(self.backend.settle(&self.prepared, receipt), dropped);
         });
@@ -126,9 +126,9 @@ impl<'h, H: Harness> Subject<'h, H> {
     }
 }
 
-fn give_up<F: Future>(future: F, dropped: Dropped) {
+fn give_up<F: Future>(future: F, dropped: DropPoint) {
     let mut future = pin!(future);
-    if dropped == Dropped::AfterOnePoll {
+    if dropped == DropPoint::AfterOnePoll {
         let _: Poll<F::Output> = future
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));

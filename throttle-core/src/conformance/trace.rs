@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::random::Random;
 use super::step::{ClockMove, TraceStep};
-use super::subject::{Dropped, Manner};
+use super::subject::{DropPoint, Manner};
 use crate::algorithm::{
     Algorithm, Ban, Exception, FixedWindow, Gcra, SlidingLog, TokenBucket, Treatment,
 };
@@ -152,11 +152,11 @@ impl Draw<'_> {
         }
     }
 
-    fn dropped(&mut self) -> Dropped {
+    fn dropped(&mut self) -> DropPoint {
         if self.random.chance(50) {
-            Dropped::Unpolled
+            DropPoint::Unpolled
         } else {
-            Dropped::AfterOnePoll
+            DropPoint::AfterOnePoll
         }
     }
 

@@ -20,7 +20,7 @@ use super::shard::LockedShard;
 use super::slot::{Label, Slot};
 use super::store::{MemorySet, Store};
 use super::table::ChangingTable;
-use crate::algorithm::{Outcome, Stored, Taken, Transition, Visitor, Words, ask};
+use crate::algorithm::{Outcome, StateCharge, StateFormat, Transition, Visitor, Words, ask};
 use crate::backend::Call;
 use crate::decision::{Decision, Status};
 use crate::set;
@@ -85,8 +85,8 @@ impl<'a> Request<'a> {
     /// Decides if every state is in its slot. Otherwise returns `false`, and has charged nothing.
     #[inline(always)]
     fn decide_known<const IS_PLAIN: bool>(&self, decision: &mut Decision) -> bool {
-        let mut held: SmallVec<[ChangingTable<'_>; 8]> = SmallVec::new();
-        held.extend(self.shards.iter().map(|shard| shard.table.change()));
+        let mut locked: SmallVec<[ChangingTable<'_>; 8]> = SmallVec::new();
+        locked.extend(self.shards.iter().map(|shard| shard.table.change()));
         self.decide_held::<IS_PLAIN>(decision, None)
     }
 
@@ -186,7 +186,7 @@ impl<'a> Request<'a> {
         if let Some(locked) = locked {
             // Only here: until now the charge says which member of an `any` is chosen.
             for peek in locked.cells.iter().filter(|state| state.is_peek) {
-                statuses[peek.policy].taken = Taken::default();
+                statuses[peek.policy].taken = StateCharge::default();
             }
         }
         true
@@ -313,7 +313,7 @@ impl Visitor for Step<'_> {
     type Output = Words;
 
     #[inline(always)]
-    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Words {
+    fn visit<A: Transition<State: StateFormat>>(self, algorithm: &A) -> Words {
         let Self {
             words,
             cost,

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::policies::CallParameters;
-use super::shard::{LockedShard, Shared, Written};
+use super::shard::{LockedShard, SharedStore, StateWriter};
 use super::slot::Label;
 use crate::algorithm::Cell;
 use crate::backend::ReceiptItem;
@@ -16,7 +16,7 @@ pub(super) struct Entry<'a> {
     parameters: CallParameters<'a>,
     label: Label,
     /// The index at which the key's slot was last seen, and which parameters wrote its state.
-    slot: Option<(usize, Written)>,
+    slot: Option<(usize, StateWriter)>,
     /// Whether room for a new slot is reserved.
     has_room: bool,
 }
@@ -31,7 +31,7 @@ impl<'a> Entry<'a> {
         (cost, now): (u64, Timestamp),
         shard: &mut LockedShard<'_>,
         kept: &[u128],
-        shared: &'a Shared,
+        shared: &'a SharedStore,
     ) -> Self {
         if let Some(index) = shard.find(label) {
             return Self::load(parameters, label, index, now, shard, shared);
@@ -81,7 +81,7 @@ impl<'a> Entry<'a> {
         label: Label,
         (item, now): (&ReceiptItem, Timestamp),
         shard: &mut LockedShard<'_>,
-        shared: &'a Shared,
+        shared: &'a SharedStore,
     ) {
         let is_over = parameters.algorithm.is_over(now, item.taken.mark);
         let more = if is_over {
@@ -106,7 +106,7 @@ impl<'a> Entry<'a> {
         index: usize,
         now: Timestamp,
         shard: &mut LockedShard<'_>,
-        shared: &'a Shared,
+        shared: &'a SharedStore,
     ) -> Self {
         let content = shard
             .table
@@ -114,7 +114,7 @@ impl<'a> Entry<'a> {
             .expect("a slot that was found is used");
         let numbered = content.algorithm(&shared.policies);
         let (repr, unnumbered) = shard.rest.take(&content, numbered);
-        let written = Written {
+        let written = StateWriter {
             writer: content.writer(),
             unnumbered,
         };
@@ -139,7 +139,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Puts the state back into the key's slot. A key without a slot gets one if `insert` is set.
-    pub(super) fn store(self, insert: bool, shard: &mut LockedShard<'_>, shared: &Shared) {
+    pub(super) fn store(self, insert: bool, shard: &mut LockedShard<'_>, shared: &SharedStore) {
         let (index, former) = self.slot.unzip();
         if former.is_none() && !insert {
             if self.has_room {
@@ -149,9 +149,9 @@ impl<'a> Entry<'a> {
         }
         let before = former.as_ref().and_then(|former| former.unnumbered.clone());
         let written = match (self.cell.writer_beneath(before), former) {
-            (Some(writer), _) => Written::beside(writer),
+            (Some(writer), _) => StateWriter::beside(writer),
             (None, Some(former)) if !self.cell.is_own() => former,
-            (None, _) => Written::by(self.parameters),
+            (None, _) => StateWriter::by(self.parameters),
         };
         let repr = self.cell.into_repr();
         match index {

@@ -10,8 +10,8 @@ use super::policies::Parameters;
 use super::shard::Shard;
 use super::slot::Label;
 use super::store::Store;
-use super::table::{Known, Unread};
-use crate::algorithm::{Repr, Stored, Transition, Visitor};
+use super::table::{KnownKey, Unread};
+use crate::algorithm::{Repr, StateFormat, Transition, Visitor};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::time::Timestamp;
@@ -62,7 +62,7 @@ impl Store {
     fn decide_undisturbed(&self, call: SingleCall<'_>, was_disturbed: bool) -> Decision {
         let (shard, label, writer) = self.locate(call);
         let mut table = shard.table.change();
-        let known = table.read_held(label, writer);
+        let known = table.read_locked(label, writer);
         if was_disturbed {
             table.begin_dispute();
         }
@@ -105,7 +105,7 @@ impl Store {
 /// function that is not inlined, so its parts stay in registers.
 struct Alone<'a> {
     store: &'a Store,
-    known: Known<'a>,
+    known: KnownKey<'a>,
     call: SingleCall<'a>,
 }
 
@@ -113,7 +113,7 @@ impl Visitor for Alone<'_> {
     type Output = Decision;
 
     #[inline(always)]
-    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
+    fn visit<A: Transition<State: StateFormat>>(self, algorithm: &A) -> Decision {
         let Self {
             store,
             known,
@@ -155,7 +155,7 @@ struct Large<'a> {
 impl Visitor for Large<'_> {
     type Output = Option<Decision>;
 
-    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Option<Decision> {
+    fn visit<A: Transition<State: StateFormat>>(self, algorithm: &A) -> Option<Decision> {
         let SingleCall {
             parameters,
             cost,

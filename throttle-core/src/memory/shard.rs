@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 pub(super) struct Shard {
     pub(super) table: Table,
     pub(super) absent: Absent,
-    rest: Mutex<Rest>,
+    rest: Mutex<LockedFields>,
 }
 
 /// What is to be known about a key without a slot. Changes only while both the rest and the table
@@ -60,13 +60,13 @@ impl Absent {
 /// A shard that no other thread changes.
 pub(super) struct LockedShard<'a> {
     pub(super) table: ChangingTable<'a>,
-    pub(super) rest: MutexGuard<'a, Rest>,
+    pub(super) rest: MutexGuard<'a, LockedFields>,
     pub(super) absent: &'a Absent,
 }
 
 /// What is used under the lock only.
 #[derive(Debug)]
-pub(super) struct Rest {
+pub(super) struct LockedFields {
     /// States that do not fit their slots, and which of their indices are free.
     large: Option<Box<LargeStates>>,
     /// Where the sweep continues.
@@ -81,13 +81,13 @@ struct LargeStates {
 
 /// Which parameters wrote a state, as a slot names them.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct StateWriter {
     pub(super) writer: u8,
     /// The parameters themselves, if they have no number.
     pub(super) unnumbered: Option<Arc<Algorithm>>,
 }
 
-impl Written {
+impl StateWriter {
     pub(super) fn by(parameters: CallParameters<'_>) -> Self {
         Self {
             writer: parameters.writer,
@@ -106,7 +106,7 @@ impl Written {
 
 /// What all shards of a store share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedStore {
     pub(super) policies: Policies,
     /// Keys in all shards, overflow buckets not counted.
     pub(super) keys: OwnCacheLine<AtomicUsize>,
@@ -119,7 +119,7 @@ pub(super) struct Shared {
 #[repr(align(128))]
 pub(super) struct OwnCacheLine<T>(pub(super) T);
 
-impl Shared {
+impl SharedStore {
     /// Reserves room for one key; `false` if there is none.
     pub(super) fn reserve(&self) -> bool {
         let reserved = self.keys.0.fetch_add(1, Ordering::Relaxed) < self.max_keys;
@@ -150,7 +150,7 @@ impl Shard {
         Self {
             table: Table::new(usual),
             absent,
-            rest: Mutex::new(Rest {
+            rest: Mutex::new(LockedFields {
                 large: None,
                 cursor: 0,
             }),
@@ -168,7 +168,7 @@ impl Shard {
     }
 
     /// Locks a shard whose rest is locked.
-    pub(super) fn lock_with<'a>(&'a self, rest: MutexGuard<'a, Rest>) -> LockedShard<'a> {
+    pub(super) fn lock_with<'a>(&'a self, rest: MutexGuard<'a, LockedFields>) -> LockedShard<'a> {
         LockedShard {
             table: self.table.change(),
             rest,
@@ -188,17 +188,17 @@ impl Shard {
 
     /// Waits for other threads, and keeps them from adding, removing or moving keys, and from
     /// changing large states.
-    pub(super) fn lock_rest(&self) -> MutexGuard<'_, Rest> {
+    pub(super) fn lock_rest(&self) -> MutexGuard<'_, LockedFields> {
         self.rest.lock()
     }
 
     /// The same, unless another thread has locked it.
-    pub(super) fn try_lock_rest(&self) -> Option<MutexGuard<'_, Rest>> {
+    pub(super) fn try_lock_rest(&self) -> Option<MutexGuard<'_, LockedFields>> {
         self.rest.try_lock()
     }
 }
 
-impl Rest {
+impl LockedFields {
     /// Large states, and the places that there are for them.
     #[cfg(test)]
     pub(super) fn large_states(&self) -> (usize, usize) {
@@ -310,12 +310,12 @@ impl LockedShard<'_> {
     }
 
     /// Puts a state into a used slot whose own was taken out.
-    pub(super) fn put_state(&mut self, index: usize, repr: Repr, written: Written) {
+    pub(super) fn put_state(&mut self, index: usize, repr: Repr, written: StateWriter) {
         let (writer, words) = self.words_of(repr, written);
         self.table.set(index, writer, words);
     }
 
-    pub(super) fn insert(&mut self, label: Label, repr: Repr, written: Written) {
+    pub(super) fn insert(&mut self, label: Label, repr: Repr, written: StateWriter) {
         self.absent
             .overflow_buckets
             .fetch_add(label.is_overflow().into(), Ordering::Relaxed);
@@ -323,7 +323,7 @@ impl LockedShard<'_> {
         self.table.insert(Content::new(label, writer, words));
     }
 
-    pub(super) fn remove(&mut self, index: usize, shared: &Shared) {
+    pub(super) fn remove(&mut self, index: usize, shared: &SharedStore) {
         let Some(content) = self.table.get(index) else {
             return;
         };
@@ -346,14 +346,14 @@ impl LockedShard<'_> {
     }
 
     /// Forgets one key, whatever its state.
-    pub(super) fn forget(&mut self, label: Label, shared: &Shared) {
+    pub(super) fn forget(&mut self, label: Label, shared: &SharedStore) {
         if let Some(index) = self.find(label) {
             self.remove(index, shared);
         }
     }
 
     /// Forgets every key of the policies that `of` selects.
-    pub(super) fn clear(&mut self, shared: &Shared, of: impl Fn(u16) -> bool) {
+    pub(super) fn clear(&mut self, shared: &SharedStore, of: impl Fn(u16) -> bool) {
         let mut index = 0;
         while index < self.table.end() {
             // Closing the gap may move another slot here, so the index stays after a removal.
@@ -365,8 +365,8 @@ impl LockedShard<'_> {
     }
 
     /// What a slot holds of a state: the number of its parameters, and two words.
-    fn words_of(&mut self, repr: Repr, written: Written) -> (u8, Words) {
-        let Written { writer, unnumbered } = written;
+    fn words_of(&mut self, repr: Repr, written: StateWriter) -> (u8, Words) {
+        let StateWriter { writer, unnumbered } = written;
         let words = match repr {
             Repr::Words(words) if unnumbered.is_none() => words,
             repr => self.rest.put_large(repr, unnumbered),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::entry::Entry;
 use super::key_hash::{KeyHash, KeyHasher};
 use super::policies::{Member, Policies};
-use super::shard::{OwnCacheLine, Shard, Shared};
+use super::shard::{OwnCacheLine, Shard, SharedStore};
 use super::slot::Label;
 use super::sync::AtomicUsize;
 use crate::backend::Receipt;
@@ -34,7 +34,7 @@ pub(super) struct Store {
     id: u64,
     pub(super) shards: Box<[Shard]>,
     pub(super) key_hasher: KeyHasher,
-    pub(super) shared: Shared,
+    pub(super) shared: SharedStore,
     /// The shard that is swept for the next key that finds no room.
     pub(super) next_swept: OwnCacheLine<AtomicUsize>,
 }
@@ -74,7 +74,7 @@ impl Store {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             shards: (0..shards).map(|_| Shard::new(max_keys / shards)).collect(),
             key_hasher,
-            shared: Shared {
+            shared: SharedStore {
                 policies: Policies::new(),
                 keys: OwnCacheLine::default(),
                 max_keys,

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use super::policies::Policies;
-use super::shard::{LockedShard, Rest, Shared};
+use super::shard::{LockedFields, LockedShard, SharedStore};
 use super::slot::Content;
 use super::store::Store;
 use crate::time::Timestamp;
@@ -23,7 +23,12 @@ pub(super) const SWEEP_ELSEWHERE: usize = 64;
 
 impl LockedShard<'_> {
     /// Makes room for one key; `false` if the store is full of live keys. Slots of `kept` keys stay.
-    pub(super) fn make_room(&mut self, now: Timestamp, kept: &[u128], shared: &Shared) -> bool {
+    pub(super) fn make_room(
+        &mut self,
+        now: Timestamp,
+        kept: &[u128],
+        shared: &SharedStore,
+    ) -> bool {
         if shared.is_nearly_full() {
             self.sweep(now, SWEEP, kept, shared);
         }
@@ -37,7 +42,7 @@ impl LockedShard<'_> {
     }
 
     /// Forgets all stale keys of the shard, except `kept`, and puts the others in place again.
-    fn forget_all_stale(&mut self, now: Timestamp, kept: &[u128], shared: &Shared) {
+    fn forget_all_stale(&mut self, now: Timestamp, kept: &[u128], shared: &SharedStore) {
         let (rest, absent) = (&mut *self.rest, self.absent);
         let mut forgotten = 0;
         self.table.rebuild(|content| {
@@ -53,7 +58,7 @@ impl LockedShard<'_> {
 
     /// Forgets the stale keys among the next `count` slots, except `kept`. Returns whether there
     /// were any.
-    fn sweep(&mut self, now: Timestamp, count: usize, kept: &[u128], shared: &Shared) -> bool {
+    fn sweep(&mut self, now: Timestamp, count: usize, kept: &[u128], shared: &SharedStore) -> bool {
         let mut forgotten = false;
         for _ in 0..count.min(self.table.end()) {
             let at = if self.rest.cursor < self.table.end() {
@@ -82,7 +87,7 @@ impl LockedShard<'_> {
     }
 }
 
-impl Rest {
+impl LockedFields {
     /// The instant at which a key's state became fresh, if it has.
     #[inline]
     fn stale(

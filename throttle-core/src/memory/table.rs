@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::segments::{SEGMENT, Segments};
 use super::slot::{Content, Label, Occupant, Slot};
 use super::sync::AtomicUsize;
-use super::version::{Change, Seen, Version};
+use super::version::{Change, SeenVersion, Version};
 use crate::algorithm::Words;
 
 /// A table with linear probing whose keys stand in the order of their hashes (Amble and Knuth,
@@ -35,12 +35,12 @@ const WIDE: usize = 1_024;
 
 /// A key that was found without a lock, and its state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct KnownKey<'a> {
     table: &'a Table,
     slot: &'a Slot,
     /// The version at which it was read; `None` if this thread keeps others from changing the
     /// table.
-    seen: Option<Seen>,
+    seen: Option<SeenVersion>,
     pub(super) words: Words,
 }
 
@@ -70,7 +70,7 @@ impl Table {
 
     /// Reads the state of a key that the parameters of a number wrote.
     #[inline(always)]
-    pub(super) fn read(&self, label: Label, writer: u8) -> Result<Known<'_>, Unread> {
+    pub(super) fn read(&self, label: Label, writer: u8) -> Result<KnownKey<'_>, Unread> {
         let seen = self.version.seen().ok_or(Unread::Disturbed)?;
         let found = self
             .find_slot(label)
@@ -79,7 +79,7 @@ impl Table {
             return Err(Unread::Disturbed);
         }
         let (slot, words) = found.ok_or(Unread::Missing)?;
-        Ok(Known {
+        Ok(KnownKey {
             table: self,
             slot,
             seen: Some(seen),
@@ -146,7 +146,7 @@ impl Table {
     }
 
     #[cfg(test)]
-    pub(super) fn seen(&self) -> Option<Seen> {
+    pub(super) fn seen(&self) -> Option<SeenVersion> {
         self.version.seen()
     }
 
@@ -166,7 +166,7 @@ impl Table {
     }
 }
 
-impl Known<'_> {
+impl KnownKey<'_> {
     /// Replaces the state, and the number of the parameters that wrote it. Returns `false`, and
     /// does nothing, if the table was changed since it was read.
     #[inline(always)]
@@ -203,9 +203,9 @@ impl<'a> ChangingTable<'a> {
 
     /// Reads the state of a key that the parameters of a number wrote. It may be replaced as long
     /// as this table is held.
-    pub(super) fn read_held(&self, label: Label, writer: u8) -> Option<Known<'a>> {
+    pub(super) fn read_locked(&self, label: Label, writer: u8) -> Option<KnownKey<'a>> {
         let slot = self.table.find_held(label)?;
-        Some(Known {
+        Some(KnownKey {
             table: self.table,
             slot,
             seen: None,

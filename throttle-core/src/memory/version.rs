@@ -22,7 +22,7 @@ const ONE_CHANGE: u64 = 4;
 
 /// The version that a reader has found before it read, without flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen(u64);
+pub(super) struct SeenVersion(u64);
 
 /// The right to change, which one thread at a time has. Ends when it is dropped.
 #[derive(Debug)]
@@ -48,15 +48,15 @@ impl Version {
 
     /// The present version; `None` during a change or a dispute.
     #[inline]
-    pub(super) fn seen(&self) -> Option<Seen> {
+    pub(super) fn seen(&self) -> Option<SeenVersion> {
         let number = self.number.load(Ordering::Acquire);
-        (number & (CHANGING | DISPUTED) == 0).then_some(Seen(number))
+        (number & (CHANGING | DISPUTED) == 0).then_some(SeenVersion(number))
     }
 
     /// Whether nothing was changed since. If so, what was read in between was all there at the same
     /// time.
     #[inline]
-    pub(super) fn is_still(&self, seen: Seen) -> bool {
+    pub(super) fn is_still(&self, seen: SeenVersion) -> bool {
         // What was read before must not be read after.
         fence(Ordering::Acquire);
         self.number.load(Ordering::Relaxed) == seen.0
@@ -65,7 +65,7 @@ impl Version {
     /// Begins a change, if nothing was changed since. Then what was read in between holds until the
     /// change ends.
     #[inline]
-    pub(super) fn begin(&self, seen: Seen) -> Option<Change<'_>> {
+    pub(super) fn begin(&self, seen: SeenVersion) -> Option<Change<'_>> {
         self.begin_from(seen.0)
     }
 

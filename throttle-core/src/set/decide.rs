@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::policy_set::{AnyCharge, PolicyNode, PolicySet};
-use crate::algorithm::{Cell, NEVER, State, Taken};
+use crate::algorithm::{Cell, NEVER, State, StateCharge};
 use crate::call::Call;
 use crate::decision::{Decision, Status, Summary};
 use crate::policy::Policy;
@@ -58,7 +58,7 @@ pub(crate) fn conclude(set: &PolicySet, summary: &mut Summary, statuses: &mut [S
     if summary.wait > 0 {
         statuses
             .iter_mut()
-            .for_each(|status| status.taken = Taken::default());
+            .for_each(|status| status.taken = StateCharge::default());
     }
 }
 
@@ -111,10 +111,10 @@ impl PolicySet {
                 && (wait > 0 || (rule == AnyCharge::First && before == Some(0)))
             {
                 match self.node(member) {
-                    PolicyNode::Policy(policy) => statuses[policy].taken = Taken::default(),
+                    PolicyNode::Policy(policy) => statuses[policy].taken = StateCharge::default(),
                     _ => self
                         .policies_below(member)
-                        .for_each(|policy| statuses[policy].taken = Taken::default()),
+                        .for_each(|policy| statuses[policy].taken = StateCharge::default()),
                 }
             }
             if is_ahead {
@@ -297,7 +297,7 @@ impl PolicySet {
         {
             // Only here: until now the charge says which member of an `any` is chosen.
             if is_peek {
-                statuses[index].taken = Taken::default();
+                statuses[index].taken = StateCharge::default();
             }
             if let Some((_, by)) = by(index) {
                 states[index].put(cell, by, statuses[index].charged() > 0);

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::admin_keys;
 use super::admin_request::{
-    About, Body, Name, Refused, failed, known, read_body, read_query, unknown,
+    About, Body, Name, Rejection, failed, known, read_body, read_query, unknown,
 };
-use super::explanation::{ExplainedLimit, Explanation, KeyLeft, Verdict};
+use super::explanation::{ExplainedLimit, Explanation, KeyBalance, Verdict};
 use super::handle::Handle;
 
 /// Most bytes of a description of a request.
@@ -102,7 +102,7 @@ impl Handle {
                 "/explain",
                 post(async move |body: Body| {
                     let explained = explained(&explain, &read_body(body)?).await?;
-                    Ok::<_, Refused>(Json(shown(&explained)))
+                    Ok::<_, Rejection>(Json(shown(&explained)))
                 }),
             )
             .route(
@@ -130,7 +130,7 @@ impl Handle {
     }
 }
 
-async fn explained(handle: &Handle, head: &Parts) -> Result<Explanation, Refused> {
+async fn explained(handle: &Handle, head: &Parts) -> Result<Explanation, Rejection> {
     handle.explain(head).await.map_err(|error| failed(&error))
 }
 
@@ -203,7 +203,7 @@ fn shown_limit(limit: &ExplainedLimit) -> Value {
     if let Some(why) = why {
         shown["why"] = why.into();
     }
-    if let Some(KeyLeft {
+    if let Some(KeyBalance {
         cost,
         has_key,
         tier,

@@ -13,8 +13,8 @@ use throttle_core::{BackendError, ConfigError, Rate, Timestamp};
 
 use super::Rules;
 use super::admin_request::{
-    About, Body, Described, Name, Refused, failed, head, known, read_json, read_query, refused,
-    wrong,
+    About, Body, Name, Rejection, RequestDescription, failed, head, known, read_json, read_query,
+    refused, wrong,
 };
 use super::handle::Handle;
 use super::registry::Registry;
@@ -32,7 +32,7 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Route
             .exceptions(&name, MOST)
             .await
             .map_err(|error| failed(&error))?;
-        Ok::<_, Refused>(Json(
+        Ok::<_, Rejection>(Json(
             json!({ "keys": keys.iter().map(shown).collect::<Vec<_>>() }),
         ))
     })
@@ -67,7 +67,7 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Route
     Router::new().route("/keys/{name}", of_keys)
 }
 
-fn not_set(error: &BackendError) -> Refused {
+fn not_set(error: &BackendError) -> Rejection {
     match std::error::Error::source(error) {
         Some(wrong) if wrong.is::<ConfigError>() => {
             refused(StatusCode::BAD_REQUEST, wrong.to_string())
@@ -80,7 +80,7 @@ fn not_set(error: &BackendError) -> Refused {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TreatmentBody {
-    request: Described,
+    request: RequestDescription,
     treatment: String,
     limit: Option<String>,
     until: Option<u64>,
@@ -89,7 +89,7 @@ struct TreatmentBody {
 
 impl TreatmentBody {
     /// `None` if the key is drained, which is done at once.
-    fn exception(&self) -> Result<Option<Exception>, Refused> {
+    fn exception(&self) -> Result<Option<Exception>, Rejection> {
         let treatment = match (self.treatment.as_str(), &self.limit) {
             ("drained", None) if self.until.is_none() && self.r#for.is_none() => return Ok(None),
             ("exempt", None) => Treatment::Exempt,
@@ -111,7 +111,7 @@ impl TreatmentBody {
         }))
     }
 
-    fn until(&self) -> Result<Timestamp, Refused> {
+    fn until(&self) -> Result<Timestamp, Rejection> {
         let after = |since: Duration| Timestamp::EPOCH + since;
         match (self.until, &self.r#for) {
             (Some(seconds), None) => Ok(after(Duration::from_secs(seconds))),
@@ -143,7 +143,7 @@ impl TreatmentBody {
 }
 
 /// The algorithm of a limit that a rule file would say so.
-fn limit_of(limit: &str) -> Result<Treatment, Refused> {
+fn limit_of(limit: &str) -> Result<Treatment, Rejection> {
     let rule = "write one algorithm and nothing else, as in \"gcra = { rate = \\\"9/s\\\" }\"";
     let wrong = || wrong("limit", format_args!("{limit:?}"), rule);
     // An exception has no other fields of a limit, and would drop them. What is no TOML gets the

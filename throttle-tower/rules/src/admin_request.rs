@@ -18,20 +18,20 @@ use throttle_core::BackendError;
 use super::handle::Handle;
 use throttle_tower::extract::{MatchedRoute, PeerAddr};
 
-pub(super) type Refused = (StatusCode, Json<Value>);
+pub(super) type Rejection = (StatusCode, Json<Value>);
 
-pub(super) fn refused(status: StatusCode, error: impl Into<Value>) -> Refused {
+pub(super) fn refused(status: StatusCode, error: impl Into<Value>) -> Rejection {
     (status, Json(Value::from_iter([("error", error)])))
 }
 
-pub(super) fn unknown(name: &str) -> Refused {
+pub(super) fn unknown(name: &str) -> Rejection {
     refused(
         StatusCode::NOT_FOUND,
         format!("there is no limit {name:?}; GET /rules shows which there are"),
     )
 }
 
-pub(super) fn failed(error: &BackendError) -> Refused {
+pub(super) fn failed(error: &BackendError) -> Rejection {
     refused(
         StatusCode::BAD_GATEWAY,
         format!("the store did not answer: {error}"),
@@ -42,7 +42,7 @@ pub(super) fn failed(error: &BackendError) -> Refused {
 pub(super) type Name = Result<Path<String>, PathRejection>;
 
 /// The name, if there is a limit of that name.
-pub(super) fn known(handle: &Handle, name: Name) -> Result<String, Refused> {
+pub(super) fn known(handle: &Handle, name: Name) -> Result<String, Rejection> {
     let Path(name) = name.map_err(|error| {
         refused(
             error.status(),
@@ -69,11 +69,11 @@ pub(super) struct RequestQuery {
 const EXAMPLE: &str = "describe the request as in \
     {\"method\": \"POST\", \"uri\": \"/login\", \"peer\": \"203.0.113.9\"}";
 
-pub(super) fn read_body(body: Body) -> Result<Parts, Refused> {
+pub(super) fn read_body(body: Body) -> Result<Parts, Rejection> {
     head(read_json(body, EXAMPLE)?)
 }
 
-pub(super) fn read_json<T: DeserializeOwned>(body: Body, example: &str) -> Result<T, Refused> {
+pub(super) fn read_json<T: DeserializeOwned>(body: Body, example: &str) -> Result<T, Rejection> {
     let too_long = |error: BytesRejection| {
         refused(
             error.status(),
@@ -86,12 +86,12 @@ pub(super) fn read_json<T: DeserializeOwned>(body: Body, example: &str) -> Resul
 /// # Errors
 ///
 /// What cannot be read, and what to write.
-fn parse<T: DeserializeOwned>(json: &[u8], example: &str) -> Result<T, Refused> {
+fn parse<T: DeserializeOwned>(json: &[u8], example: &str) -> Result<T, Rejection> {
     serde_json::from_slice(json)
         .map_err(|error| refused(StatusCode::BAD_REQUEST, format!("{error}: {example}")))
 }
 
-pub(super) fn read_query(about: About) -> Result<Parts, Refused> {
+pub(super) fn read_query(about: About) -> Result<Parts, Rejection> {
     let refusal = |error: QueryRejection| {
         refused(
             error.status(),
@@ -104,7 +104,7 @@ pub(super) fn read_query(about: About) -> Result<Parts, Refused> {
 /// A request, as far as limits read it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Described {
+pub(super) struct RequestDescription {
     #[serde(default)]
     method: Option<String>,
     uri: String,
@@ -117,15 +117,15 @@ pub(super) struct Described {
 }
 
 /// A field that cannot be, and what to write.
-pub(super) fn wrong(field: &str, value: impl Display, rule: &str) -> Refused {
+pub(super) fn wrong(field: &str, value: impl Display, rule: &str) -> Rejection {
     refused(
         StatusCode::BAD_REQUEST,
         format!("{field} is {value}: {rule}"),
     )
 }
 
-pub(super) fn head(described: Described) -> Result<Parts, Refused> {
-    let Described {
+pub(super) fn head(described: RequestDescription) -> Result<Parts, Rejection> {
+    let RequestDescription {
         method,
         uri,
         headers,

@@ -48,8 +48,8 @@ pub struct Explanation {
     /// counted.
     pub is_held: bool,
     /// After which time it would be admitted, if no other request comes: the longest of [its
-    /// limits](KeyLeft::retry_after), and of an `any` the shortest. Zero if it is admitted. `None`
-    /// if it never is, or if that depends on requests in flight.
+    /// limits](KeyBalance::retry_after), and of an `any` the shortest. Zero if it is admitted.
+    /// `None` if it never is, or if that depends on requests in flight.
     pub retry_after: Option<Duration>,
     /// Why the layer does not apply to the request, so that none of its limits does; `None` if it
     /// applies.
@@ -74,7 +74,7 @@ pub struct ExplainedLimit {
     pub verdict: Verdict,
     /// What is left for the request's key; `None` unless the limit admits, holds or refuses by what
     /// is left.
-    pub left: Option<KeyLeft>,
+    pub left: Option<KeyBalance>,
 }
 
 /// What a limit does with a request. See [`Explanation`] for an example.
@@ -100,7 +100,7 @@ pub enum Verdict {
 /// What is left of a limit for one key. See [`Explanation`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct KeyLeft {
+pub struct KeyBalance {
     /// Units that the request would use: its estimate, if the handler settles it.
     pub cost: u64,
     /// Whether the request has a key of its own. Without one it shares a budget with all others
@@ -155,7 +155,7 @@ impl fmt::Display for ExplainedLimit {
             left,
         } = self;
         write!(f, "limit {name:?} by {by}: {verdict}")?;
-        let Some(KeyLeft {
+        let Some(KeyBalance {
             cost,
             has_key,
             tier,

@@ -151,7 +151,7 @@ fn of_several(key: &FileValue<'_>, context: &Context<'_>) -> Option<Extractor> {
     if let (Some(constant), 2..) = (key.children.iter().find(is_constant), parts.len()) {
         constant.problem("it adds nothing to the other parts of the key; remove it");
     }
-    Some(Arc::new(Joined(parts)))
+    Some(Arc::new(KeyTuple(parts)))
 }
 
 fn of_table(key: &FileValue<'_>, context: &Context<'_>) -> Option<Extractor> {
@@ -239,10 +239,10 @@ fn checked(header: Header, field: &FileValue<'_>) -> Option<Extractor> {
     }
 }
 
-type Normalized = fn(Header, &FileValue<'_>) -> Option<Header>;
+type Normalization = fn(Header, &FileValue<'_>) -> Option<Header>;
 
 /// How the values of a header are made equal.
-const NORMALIZATIONS: [Word<Normalized>; 2] = [
+const NORMALIZATIONS: [Word<Normalization>; 2] = [
     ("identity", by_identity),
     ("lowercase", |header, _| {
         Some(header.normalize(str::to_ascii_lowercase))
@@ -267,9 +267,9 @@ fn by_identity(_: Header, how: &FileValue<'_>) -> Option<Header> {
 }
 
 /// All keys together, as a tuple of extractors makes them; missing where one of them is.
-struct Joined(Vec<Extractor>);
+struct KeyTuple(Vec<Extractor>);
 
-impl KeyExtractor for Joined {
+impl KeyExtractor for KeyTuple {
     fn extract(&self, parts: &Parts) -> Option<Key> {
         let mut joined = Key::builder();
         for key in &self.0 {
@@ -299,7 +299,7 @@ mod tests {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let header = |name: &str| Arc::new(Header::new(name)) as Arc<dyn KeyExtractor>;
         let joined = |names: &[&str]| {
-            Joined(names.iter().map(|name| header(name)).collect()).extract(&parts)
+            KeyTuple(names.iter().map(|name| header(name)).collect()).extract(&parts)
         };
         assert_eq!(
             joined(&["a", "b"]),
@@ -311,12 +311,12 @@ mod tests {
 
     #[test]
     fn key_of_several_uses_what_its_parts_use() {
-        let joined = Joined(vec![Arc::new(Route), Arc::new(ClientIp::peer())]);
+        let joined = KeyTuple(vec![Arc::new(Route), Arc::new(ClientIp::peer())]);
         assert!(joined.uses_route());
         assert_eq!(joined.client_ip(), Some(&ClientIp::peer()));
         assert!(joined.describe().ends_with("Route, ClientIp)"));
         assert!(
-            Joined(vec![Arc::new(Header::new("no name"))])
+            KeyTuple(vec![Arc::new(Header::new("no name"))])
                 .check()
                 .is_err()
         );
@@ -330,7 +330,7 @@ mod tests {
             (Arc::new(ClientIp::peer()), (false, true)),
         ];
         for (part, expected) in parts {
-            let joined = Joined(vec![Arc::new(Constant), part]);
+            let joined = KeyTuple(vec![Arc::new(Constant), part]);
             assert_eq!(
                 (joined.uses_route(), joined.client_ip().is_some()),
                 expected,

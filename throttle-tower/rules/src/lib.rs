@@ -358,7 +358,7 @@ use self::any_layer::find_layer;
 pub use self::change::{Change, ChangedField};
 use self::document::Document;
 use self::entry::Entry;
-pub use self::explanation::{ExplainedLimit, Explanation, KeyLeft, Verdict};
+pub use self::explanation::{ExplainedLimit, Explanation, KeyBalance, Verdict};
 pub use self::handle::Handle;
 use self::problem::Problems;
 pub use self::problem::{Problem, RulesError};

@@ -6,7 +6,7 @@ use http::request::Parts;
 use throttle_core::{Backend, BackendError, Key, PolicyName};
 
 use super::Rules;
-use super::explanation::{ExplainedLimit, Explanation, KeyLeft, Verdict};
+use super::explanation::{ExplainedLimit, Explanation, KeyBalance, Verdict};
 use throttle_tower::{LimitState, LimitStatus, ThrottleBuilder, ThrottleLayer};
 
 /// # Errors
@@ -75,7 +75,7 @@ fn explained(limit: &LimitStatus<'_>, rules: &Rules, parts: &Parts) -> Explained
                 _ if is_held.is_some_and(|(longest, wait)| wait <= longest) => Verdict::Holds,
                 _ => Verdict::Refuses,
             };
-            let left = KeyLeft {
+            let left = KeyBalance {
                 cost: units.cost,
                 has_key: units.key != Some(&Key::missing()),
                 tier: status.tier(),
@@ -96,7 +96,7 @@ fn explained(limit: &LimitStatus<'_>, rules: &Rules, parts: &Parts) -> Explained
         } => {
             let admits = needed <= free;
             let of = limit.info.permits.unwrap_or(most);
-            let left = KeyLeft {
+            let left = KeyBalance {
                 cost: needed,
                 has_key: *key != Key::missing(),
                 tier: 0,

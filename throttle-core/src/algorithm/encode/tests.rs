@@ -7,7 +7,7 @@ use proptest::sample::select;
 
 use crate::algorithm::{
     Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket,
-    LeakyMeter, Mark, SlidingLog, SlidingWindow, State, Taken, TokenBucket, Treatment,
+    LeakyMeter, Mark, SlidingLog, SlidingWindow, State, StateCharge, TokenBucket, Treatment,
 };
 use crate::error::ConfigError;
 use crate::rate::Rate;
@@ -138,7 +138,7 @@ fn exercise(algorithm: &Algorithm, other: &Algorithm, state: &State, now: i64, c
     );
     for actual in [0, 1, cost.saturating_add(1), u64::MAX] {
         for mark in [(now.as_micros(), 0), (MOST, EXACT_MAX), (0, 1)] {
-            let taken = Taken {
+            let taken = StateCharge {
                 cost,
                 mark: Mark {
                     at: mark.0,

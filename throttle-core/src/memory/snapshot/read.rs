@@ -8,7 +8,7 @@ use super::{MAGIC, RestoreError};
 use crate::algorithm::{Algorithm, Cell, Exception, Repr, State};
 use crate::memory::key_hash::{KeyHash, KeyHasher};
 use crate::memory::policies::Parameters;
-use crate::memory::shard::{Shard, Written};
+use crate::memory::shard::{Shard, StateWriter};
 use crate::memory::slot::Label;
 use crate::memory::store::Store;
 use crate::time::Timestamp;
@@ -31,7 +31,7 @@ impl Store {
         }
         let saved_at = Timestamp::from_micros(i64::from_le_bytes(take(&mut rest)?));
         let store = Self::with_hasher(max_keys, KeyHasher::of_secret(&take(&mut rest)?));
-        let mut restored = Restored {
+        let mut restored = RestoreProgress {
             store,
             saved_at,
             now,
@@ -69,7 +69,7 @@ impl Store {
     }
 }
 
-struct Restored {
+struct RestoreProgress {
     store: Store,
     saved_at: Timestamp,
     now: Timestamp,
@@ -79,7 +79,7 @@ struct Restored {
     keys: u64,
 }
 
-impl Restored {
+impl RestoreProgress {
     fn take_parameters(&mut self, own: bool, rest: &mut &[u8]) -> Result<(), RestoreError> {
         let [len] = take(rest)?;
         let name = take_slice(rest, len.into())?;
@@ -128,8 +128,8 @@ impl Restored {
             return Ok(());
         }
         let written = match &exception {
-            Some(_) => Written::beside(Arc::clone(algorithm)),
-            None => Written::by(parameters.of_call()),
+            Some(_) => StateWriter::beside(Arc::clone(algorithm)),
+            None => StateWriter::by(parameters.of_call()),
         };
         let repr = repr.beneath(exception.map(Box::new));
         let hash = KeyHash {
@@ -189,7 +189,7 @@ impl Restored {
                 }
                 shard.remove(index, &self.store.shared);
             }
-            shard.insert(label, repr.clone(), Written::by(parameters.of_call()));
+            shard.insert(label, repr.clone(), StateWriter::by(parameters.of_call()));
         }
     }
 

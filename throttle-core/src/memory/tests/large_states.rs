@@ -9,7 +9,7 @@ use crate::algorithm::{Algorithm, Gcra, IntoAlgorithm, SlidingLog, SlidingWindow
 use crate::backend::Call;
 use crate::decision::Decision;
 use crate::key::Key;
-use crate::memory::shard::Written;
+use crate::memory::shard::StateWriter;
 use crate::memory::slot::Label;
 use crate::memory::store::{MemorySet, Store};
 use crate::policy::Policy;
@@ -90,7 +90,7 @@ fn law_06_a_request_that_waited_for_a_large_state_charges_no_other_key() {
             shard.insert(
                 fixture.label(2),
                 log().fresh_repr(),
-                Written {
+                StateWriter {
                     writer: 0,
                     unnumbered: None,
                 },

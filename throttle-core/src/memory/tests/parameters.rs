@@ -37,7 +37,7 @@ impl Fixture {
     }
 
     /// Keys, those of them whose states do not fit their slots, and places for such states.
-    fn held(&self) -> (usize, usize, usize) {
+    fn stored(&self) -> (usize, usize, usize) {
         let (states, places) = self.store.shards[0].lock().rest.large_states();
         (self.store.keys(), states, places)
     }
@@ -84,20 +84,20 @@ fn states_of_own_parameters_are_freed_with_their_keys() {
                 );
             }
         }
-        assert_eq!(fixture.held(), (20, 20, 20), "one state for each key");
+        assert_eq!(fixture.stored(), (20, 20, 20), "one state for each key");
     };
     for _ in 0..2 {
         charge();
         (0..20).for_each(|key| fixture.store.reset(&fixture.set, 0, &Key::from(key)));
-        assert_eq!(fixture.held(), (0, 0, 20), "reset");
+        assert_eq!(fixture.stored(), (0, 0, 20), "reset");
         charge();
         fixture.store.reset_all("p");
-        assert_eq!(fixture.held(), (0, 0, 20), "reset all at once");
+        assert_eq!(fixture.stored(), (0, 0, 20), "reset all at once");
         charge();
         fixture.sweep(NOW);
-        assert_eq!(fixture.held(), (20, 20, 20), "in use");
+        assert_eq!(fixture.stored(), (20, 20, 20), "in use");
         fixture.sweep(LATER);
-        assert_eq!(fixture.held(), (0, 0, 20), "swept");
+        assert_eq!(fixture.stored(), (0, 0, 20), "swept");
     }
 }
 
@@ -106,9 +106,9 @@ fn states_of_own_parameters_are_freed_with_their_keys() {
 fn a_charge_in_a_tier_frees_the_place_of_own_parameters() {
     let fixture = Fixture::new(100);
     assert_eq!(fixture.take(1, per_day(90), NOW), 89);
-    assert_eq!(fixture.held(), (1, 1, 1));
+    assert_eq!(fixture.stored(), (1, 1, 1));
     assert_eq!(take(&fixture.store, &fixture.set, 1, NOW).remaining(), 48);
-    assert_eq!(fixture.held(), (1, 0, 1));
+    assert_eq!(fixture.stored(), (1, 0, 1));
 }
 
 /// The parameters after the 255th of one policy have no number in a slot.

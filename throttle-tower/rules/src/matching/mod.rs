@@ -30,11 +30,11 @@ pub(super) struct Matcher {
     routes: Option<HashSet<Box<str>>>,
     paths: Option<PathPatterns>,
     hosts: Option<Hosts>,
-    conditions: Vec<Expected>,
+    conditions: Vec<Expectation>,
 }
 
 /// A condition, by its name, and what it must say.
-pub(super) struct Expected {
+pub(super) struct Expectation {
     name: String,
     condition: Condition,
     is: bool,
@@ -82,22 +82,22 @@ impl Matcher {
     /// The part of the limit that a request does not match; `None` if it matches.
     pub(super) fn mismatch(&self, parts: &Parts) -> Option<String> {
         Some(match self.missed(parts, false)? {
-            Missed::Method => "its method is not among match.methods".to_owned(),
-            Missed::Route if Route::template(parts).is_none() => {
+            Mismatch::Method => "its method is not among match.methods".to_owned(),
+            Mismatch::Route if Route::template(parts).is_none() => {
                 "it has no route, and match.routes needs one".to_owned()
             }
-            Missed::Route => "its route is not among match.routes".to_owned(),
-            Missed::Path => "its path is not among match.paths".to_owned(),
-            Missed::Host => "its host is not among match.hosts".to_owned(),
-            Missed::Condition(Expected { name, is: true, .. }) => {
+            Mismatch::Route => "its route is not among match.routes".to_owned(),
+            Mismatch::Path => "its path is not among match.paths".to_owned(),
+            Mismatch::Host => "its host is not among match.hosts".to_owned(),
+            Mismatch::Condition(Expectation { name, is: true, .. }) => {
                 format!("when: {name:?} does not hold")
             }
-            Missed::Condition(Expected { name, .. }) => format!("when: {name:?} holds"),
+            Mismatch::Condition(Expectation { name, .. }) => format!("when: {name:?} holds"),
         })
     }
 
     /// Of a limit that the index has found, what the index has compared is left out.
-    fn missed(&self, parts: &Parts, is_found: bool) -> Option<Missed<'_>> {
+    fn missed(&self, parts: &Parts, is_found: bool) -> Option<Mismatch<'_>> {
         let Self {
             methods,
             routes,
@@ -109,44 +109,44 @@ impl Matcher {
             .as_ref()
             .is_some_and(|methods| !method::any_matches(methods, &parts.method))
         {
-            return Some(Missed::Method);
+            return Some(Mismatch::Method);
         }
         if !is_found
             && routes
                 .as_ref()
                 .is_some_and(|routes| !routes_contain(routes, parts))
         {
-            return Some(Missed::Route);
+            return Some(Mismatch::Route);
         }
         let has_path = |paths: &PathPatterns| {
             is_found && routes.is_none() || paths.match_path(original_path(parts))
         };
         if paths.as_ref().is_some_and(|paths| !has_path(paths)) {
-            return Some(Missed::Path);
+            return Some(Mismatch::Path);
         }
         if hosts
             .as_ref()
             .is_some_and(|hosts| !hosts.contain_host_of(parts))
         {
-            return Some(Missed::Host);
+            return Some(Mismatch::Host);
         }
         conditions
             .iter()
             .find(|expected| !expected.is_met(parts))
-            .map(Missed::Condition)
+            .map(Mismatch::Condition)
     }
 }
 
 /// The first part that a request does not match.
-enum Missed<'m> {
+enum Mismatch<'m> {
     Method,
     Route,
     Path,
     Host,
-    Condition(&'m Expected),
+    Condition(&'m Expectation),
 }
 
-impl Expected {
+impl Expectation {
     fn is_met(&self, parts: &Parts) -> bool {
         (self.condition)(parts) == self.is
     }

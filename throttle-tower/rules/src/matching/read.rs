@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::host::Hosts;
 use super::path::PathPatterns;
-use super::{Expected, Matcher, method, route};
+use super::{Expectation, Matcher, method, route};
 use crate::file_value::FileValue;
 use crate::form::*;
 use crate::registry::{CONDITIONS, Condition, Registry, registered};
@@ -144,8 +144,8 @@ fn each<T, C: FromIterator<T>>(
     list.children.iter().filter_map(one).collect()
 }
 
-fn conditions(table: &FileValue<'_>, registry: &Registry) -> Vec<Expected> {
-    let mut conditions: Vec<Expected> = Vec::new();
+fn conditions(table: &FileValue<'_>, registry: &Registry) -> Vec<Expectation> {
+    let mut conditions: Vec<Expectation> = Vec::new();
     for element in table.get("when").map_or(&[][..], FileValue::each) {
         let (named, is) = match element.get("not") {
             Some(named) => (named, false),
@@ -165,7 +165,7 @@ fn conditions(table: &FileValue<'_>, registry: &Registry) -> Vec<Expected> {
                 "{path}: {name:?} must hold and not hold, so that this would never apply; remove \
                  one of them"
             )),
-            None => conditions.push(Expected {
+            None => conditions.push(Expectation {
                 name: name.to_owned(),
                 condition,
                 is,
