@@ -79,7 +79,7 @@ async fn through(parts: impl IntoIterator<Item = Option<Part>>) -> [ThrottleBody
         .clone()
         .build()
         .unwrap()
-        .layer(inner.clone())
+        .layer(inner.clone().map_response(ThrottleBody::wrap))
         .oneshot(get())
         .await
         .unwrap();
@@ -87,7 +87,7 @@ async fn through(parts: impl IntoIterator<Item = Option<Part>>) -> [ThrottleBody
         .backend(Remote::slow(1, 1))
         .build()
         .unwrap()
-        .layer(inner)
+        .layer(inner.map_response(ThrottleBody::wrap))
         .oneshot(get())
         .await
         .unwrap();
@@ -157,7 +157,7 @@ async fn a_body_of_trailers_alone_has_not_ended() {
     });
     let mut body = ThrottleLayer::new(shared("p", 1))
         .unwrap()
-        .layer(inner)
+        .layer(inner.map_response(ThrottleBody::wrap))
         .oneshot(get())
         .await
         .unwrap()
@@ -202,7 +202,9 @@ async fn a_refusals_body_has_an_exact_size_and_one_frame() {
     let inner = tower::service_fn(|_: Request<Text>| async {
         Ok::<_, Infallible>(Response::new(Script::default()))
     });
-    let service = ThrottleLayer::new(shared("p", 1)).unwrap().layer(inner);
+    let service = ThrottleLayer::new(shared("p", 1))
+        .unwrap()
+        .layer(inner.map_response(ThrottleBody::wrap));
     service.clone().oneshot(get()).await.unwrap();
     let mut body = service.oneshot(get()).await.unwrap().into_body();
     assert!(!body.is_end_stream());

@@ -50,6 +50,12 @@ const _: () = {
     unpin::<ThrottleBody<Body>>();
 };
 
+/// A layer that may be left out: with it and without it, the response has the same type.
+#[allow(dead_code, reason = "it is done once it compiles")]
+fn optional(throttle: Option<ThrottleLayer>) -> axum::Router {
+    axum::Router::new().layer(tower::ServiceBuilder::new().option_layer(throttle))
+}
+
 /// Any backend works with axum: this function has no bound but `Backend`.
 #[allow(dead_code, reason = "it is done once it compiles")]
 fn routes<B: Backend>(throttle: ThrottleLayer<B>) -> axum::Router {
@@ -87,7 +93,7 @@ struct Around {
 }
 
 impl Service<Request> for Around {
-    type Response = Response<ThrottleBody<Body>>;
+    type Response = Response;
     type Error = Infallible;
     type Future = ResponseFuture<Echo, Body>;
 

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use throttle_tower::ClientIp;
 use throttle_tower::extract::PeerAddr;
-use throttle_tower::{Gcra, LimitReport, Rate, ThrottleLayer, limit};
+use throttle_tower::{Gcra, LimitReport, Rate, ThrottleBody, ThrottleLayer, limit};
 use tokio::net::TcpListener;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
@@ -37,7 +37,7 @@ async fn a_service_with_a_body_of_text() {
     );
 }
 
-/// The throttle requires nothing of bodies: they need not be `Send`, nor be HTTP bodies.
+/// A wrapped body may be anything: it need not be `Send`, nor an HTTP body.
 #[tokio::test]
 async fn a_service_whose_bodies_are_none() {
     let inner = tower::service_fn(|request: Request<Rc<u8>>| async move {
@@ -48,7 +48,7 @@ async fn a_service_whose_bodies_are_none() {
         .build()
         .unwrap();
     let response = layer
-        .layer(inner)
+        .layer(inner.map_response(ThrottleBody::wrap))
         .oneshot(Request::new(Rc::new(7)))
         .await
         .unwrap();

@@ -11,18 +11,20 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request as AxumRequest;
+use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 use bytes::Bytes;
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use throttle_core::{Clock, SystemClock, Timestamp};
 use throttle_tower::{
-    Constant, FixedWindow, InFlight, MemoryBackend, Permit, Rate, ThrottleLayer, all, any, limit,
+    Constant, FixedWindow, InFlight, MemoryBackend, Permit, Rate, ThrottleBody, ThrottleLayer,
+    Usage, all, any, limit,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
@@ -30,7 +32,7 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::disconnects::AtMost;
-use crate::site::{Site, layer, number, until};
+use crate::site::{Site, estimate, layer, number, until};
 use crate::store::{Store, budget};
 
 /// Responds `hello` at `/`; at `/slow`, sends the head at once and the body when a permit is given.
@@ -121,6 +123,42 @@ async fn attack_37_permits_are_held_to_the_end_of_the_body() {
     }
 }
 
+/// axum's body passes through as it is where nothing is held, and holds what is.
+#[tokio::test]
+async fn permit_and_open_charge_are_held_until_the_body_ends_over_both_versions_of_http() {
+    for is_http2 in [false, true] {
+        let bodies = Arc::new(Semaphore::new(0));
+        let handler =
+            middleware::from_fn(async |usage: Usage, request: AxumRequest, next: Next| {
+                usage.add("tokens", 2).unwrap();
+                next.run(request).await
+            });
+        let limits = all((
+            budget("tokens", 100).cost(estimate).settled_later(),
+            limit("in-flight", InFlight::new(1)).by(Constant),
+        ));
+        let site = Site::new(Store::memory(), limits, app(&bodies).layer(handler)).await;
+        let site = if is_http2 { site.over_http2() } else { site };
+        for is_read in [true, false] {
+            let response = site.send("/slow", &[("x-estimate", 5)]).await;
+            assert_eq!(response.version() == Version::HTTP_2, is_http2);
+            let used = site.store.used("tokens", 100).await;
+            assert_eq!(used % 10, if is_read { 5 } else { 7 }, "the estimate");
+            assert_eq!(site.layer.in_flight("in-flight"), Some(1));
+            if is_read {
+                bodies.add_permits(1);
+                let body = response.into_body().collect().await.unwrap();
+                assert_eq!(body.to_bytes(), "done");
+            } else {
+                drop(response);
+            }
+            until(|| site.layer.in_flight("in-flight") == Some(0)).await;
+            let left = site.left("tokens", 100).await;
+            assert_eq!(left, if is_read { 98 } else { 96 }, "the running total");
+        }
+    }
+}
+
 /// A body of one frame or one error. Only after the frame it knows that it has ended.
 struct Once(Option<Result<&'static str, &'static str>>, bool);
 
@@ -157,7 +195,10 @@ async fn charge_permit_returns_with_the_last_frame_and_with_an_error() {
                 false,
             ))))
         };
-        let service = tower::Layer::layer(&layer, tower::service_fn(handler));
+        let service = tower::Layer::layer(
+            &layer,
+            tower::service_fn(handler).map_response(ThrottleBody::wrap),
+        );
         let mut body = service.oneshot(Request::new(())).await.unwrap().into_body();
         assert_eq!(layer.in_flight("in-flight"), Some(1), "{end:?}");
         assert_eq!(body.frame().await.unwrap().map(drop), end.map(drop));

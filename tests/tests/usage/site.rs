@@ -60,6 +60,12 @@ impl Site {
         }
     }
 
+    pub(crate) fn over_http2(mut self) -> Self {
+        let mut builder = Client::builder(TokioExecutor::new());
+        self.client = builder.http2_only(true).build_http();
+        self
+    }
+
     /// Sends a request. The caller reads the body.
     pub(crate) async fn send(&self, path: &str, headers: &[(&str, u64)]) -> Response<Incoming> {
         let request = Request::get(format!("http://{}{path}", self.address));

@@ -13,7 +13,7 @@ use super::error::{Bound, QueueFull, ShapeError};
 use super::layer::ShapeLayer;
 use crate::headers::Problem;
 use crate::headers::retry_after::RetryAfter;
-use crate::throttle::ThrottleBody;
+use crate::throttle::{ResponseBody, passed, refused};
 use crate::time::micros;
 
 /// A [`ShapeLayer`] that answers refused calls with a response: its services have the errors of the
@@ -116,8 +116,9 @@ impl<S> HttpShape<S> {
 impl<S, Req, Body, E> Service<Req> for HttpShape<S>
 where
     S: Service<Req, Response = Response<Body>, Error = ShapeError<E>>,
+    Body: ResponseBody,
 {
-    type Response = Response<ThrottleBody<Body>>;
+    type Response = Response<Body::Throttled>;
     type Error = E;
     type Future = HttpShapeFuture<S::Future>;
 
@@ -170,16 +171,17 @@ pin_project! {
 impl<F, Body, E> Future for HttpShapeFuture<F>
 where
     F: Future<Output = Result<Response<Body>, ShapeError<E>>>,
+    Body: ResponseBody,
 {
-    type Output = Result<Response<ThrottleBody<Body>>, E>;
+    type Output = Result<Response<Body::Throttled>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match ready!(self.project().future.poll(cx)) {
-            Ok(response) => Ok(response.map(|body| ThrottleBody::inner(body, Default::default()))),
+            Ok(response) => Ok(passed(response, Default::default())),
             Err(ShapeError::Inner(error)) => Err(error),
-            Err(ShapeError::QueueFull(full)) => Ok(full.response().map(ThrottleBody::refusal)),
+            Err(ShapeError::QueueFull(full)) => Ok(refused::<Body>(full.response())),
             Err(ShapeError::Store(_) | ShapeError::UnknownUnit(_)) => {
-                Ok(refusal(Problem::TemporaryReducedCapacity).map(ThrottleBody::refusal))
+                Ok(refused::<Body>(refusal(Problem::TemporaryReducedCapacity)))
             }
         })
     }

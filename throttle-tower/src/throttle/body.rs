@@ -2,6 +2,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
@@ -9,8 +10,10 @@ use pin_project_lite::pin_project;
 use super::request_guard::RequestGuard;
 
 pin_project! {
-    /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner
-    /// service's own, or a refusal's.
+    /// The body of a response that went through a [`Throttle`](crate::Throttle), where the inner
+    /// service's own type cannot hold a permit until it ends: that body, or a refusal's.
+    ///
+    /// [`ResponseBody`](crate::ResponseBody) says which types that are.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -74,6 +77,64 @@ impl<B> ThrottleBody<B> {
             guard: RequestGuard::default(),
         }
     }
+
+    /// Wraps the body of a response, so that a throttle can return the response of a service whose
+    /// body is no [`ResponseBody`](crate::ResponseBody).
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    ///
+    /// use http::{Request, Response};
+    /// use http_body_util::{BodyExt, Empty, combinators::MapErr};
+    /// use throttle_tower::{Constant, Gcra, Rate, ThrottleBody, ThrottleLayer, limit};
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let inner = service_fn(async |_: Request<()>| {
+    ///     let body = Empty::<bytes::Bytes>::new().map_err(std::io::Error::other);
+    ///     Ok::<_, Infallible>(Response::new(body))
+    /// });
+    /// let limits = limit("all", Gcra::new(Rate::per_second(5))).by(Constant);
+    /// let service = ServiceBuilder::new()
+    ///     .layer(ThrottleLayer::new(limits)?)
+    ///     .map_response(ThrottleBody::wrap)
+    ///     .service(inner);
+    /// assert_eq!(service.oneshot(Request::new(())).await?.status(), 200);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wrap(response: Response<B>) -> Response<Self> {
+        response.map(|body| Self::inner(body, RequestGuard::default()))
+    }
+
+    /// Returns the inner service's body.
+    ///
+    /// # Errors
+    ///
+    /// Returns this body if something is held until it ends, or if it is a refusal's.
+    pub fn into_inner(self) -> Result<B, Self> {
+        match self.body {
+            BodyKind::Inner { body } if self.guard.is_empty() => Ok(body),
+            _ => Err(self),
+        }
+    }
+}
+
+/// A body that passes through several throttles is wrapped once.
+impl<B> From<ThrottleBody<ThrottleBody<B>>> for ThrottleBody<B> {
+    fn from(outer: ThrottleBody<Self>) -> Self {
+        match outer.body {
+            BodyKind::Inner { body } => Self {
+                body: body.body,
+                guard: body.guard.inside(outer.guard),
+            },
+            BodyKind::Refusal { body } => Self {
+                body: BodyKind::Refusal { body },
+                guard: outer.guard,
+            },
+        }
+    }
 }
 
 impl<B: Default> Default for ThrottleBody<B> {
@@ -90,27 +151,22 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.project();
-        match this.body.project() {
-            BodyKindProj::Inner { mut body } => {
-                let frame = ready!(body.as_mut().poll_frame(cx));
-                // Not left to the drop: a client that has read the last byte may come back before
-                // that. Trailers are the end, which not every body knows of itself.
-                let goes_on = matches!(&frame, Some(Ok(frame)) if !frame.is_trailers());
-                if !goes_on || body.is_end_stream() {
-                    drop(std::mem::take(this.guard));
-                }
-                Poll::Ready(frame)
-            }
+        let mut this = self.project();
+        let frame = ready!(match this.body.as_mut().project() {
+            BodyKindProj::Inner { body } => body.poll_frame(cx),
             BodyKindProj::Refusal { body } => body.poll_frame(cx).map_err(|never| match never {}),
+        });
+        // Not left to the drop: a client that has read the last byte may come back before that.
+        // Trailers are the end, which not every body knows of itself.
+        let goes_on = matches!(&frame, Some(Ok(frame)) if !frame.is_trailers());
+        if !goes_on || this.body.is_end_stream() {
+            drop(std::mem::take(this.guard));
         }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.body {
-            BodyKind::Inner { body } => body.is_end_stream(),
-            BodyKind::Refusal { body } => body.is_end_stream(),
-        }
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -121,12 +177,21 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
     }
 }
 
+impl<B: Body> BodyKind<B> {
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Inner { body } => body.is_end_stream(),
+            Self::Refusal { body } => body.is_end_stream(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
 
-    use http::{HeaderMap, Request, Response};
+    use http::{HeaderMap, Request};
     use http_body_util::BodyExt;
     use tower::{Layer, ServiceExt, service_fn};
 
@@ -161,7 +226,7 @@ mod tests {
         let throttle =
             ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap();
         let mut body = throttle
-            .layer(inner)
+            .layer(inner.map_response(ThrottleBody::wrap))
             .oneshot(Request::new(()))
             .await
             .unwrap()

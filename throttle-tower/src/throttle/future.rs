@@ -9,7 +9,7 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::body::ThrottleBody;
+use super::response_body::{ResponseBody, passed, refused};
 use super::response_builder::{RefusalFuture, RefusalResponse};
 use super::steps::judge::{AdmittedRequest, Verdict};
 
@@ -125,8 +125,9 @@ const POLLED_AGAIN: &str = "a ResponseFuture was polled after it had returned th
 impl<S, ReqBody, ResBody> Future for ResponseFuture<S, ReqBody>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    ResBody: ResponseBody,
 {
-    type Output = Result<Response<ThrottleBody<ResBody>>, S::Error>;
+    type Output = Result<Response<ResBody::Throttled>, S::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.as_mut().project().state.project() {
@@ -150,7 +151,7 @@ where
                     Poll::Pending => return Poll::Pending,
                 };
                 let guard = admitted.take().expect(POLLED_AGAIN).respond(&mut response);
-                Poll::Ready(Ok(response.map(|body| ThrottleBody::inner(body, guard))))
+                Poll::Ready(Ok(passed(response, guard)))
             }
             StateProj::Refusing { building } => {
                 let response = ready!(building.as_mut().poll(cx));
@@ -158,11 +159,11 @@ where
                     .project()
                     .state
                     .set(State::Refused { response: None });
-                Poll::Ready(Ok(response.map(ThrottleBody::refusal)))
+                Poll::Ready(Ok(refused::<ResBody>(response)))
             }
             StateProj::Refused { response } => {
                 let response = response.take().expect(POLLED_AGAIN);
-                Poll::Ready(Ok(response.map(ThrottleBody::refusal)))
+                Poll::Ready(Ok(refused::<ResBody>(response)))
             }
         }
     }

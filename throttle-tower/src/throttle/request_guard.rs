@@ -14,6 +14,8 @@ struct GuardContent {
     /// them settled.
     open: Option<Open>,
     _permit: Option<Permit>,
+    /// What the throttles around this one hold.
+    outer: RequestGuard,
 }
 
 impl RequestGuard {
@@ -21,7 +23,21 @@ impl RequestGuard {
         Self(Some(Box::new(GuardContent {
             open,
             _permit: permit,
+            outer: Self::default(),
         })))
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// What this throttle holds, and what one around it holds. It ends from the inside outwards.
+    pub(super) fn inside(self, outer: Self) -> Self {
+        let Some(mut inner) = self.0 else {
+            return outer;
+        };
+        inner.outer = std::mem::take(&mut inner.outer).inside(outer);
+        Self(Some(inner))
     }
 
     /// Settles what the head of the response decides. Returns where the keys of changed charges

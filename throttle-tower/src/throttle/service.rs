@@ -6,9 +6,9 @@ use http::{Request, Response};
 use throttle_core::{Backend, MemoryBackend};
 use tower_service::Service;
 
-use super::body::ThrottleBody;
 use super::current::Current;
 use super::future::ResponseFuture;
+use super::response_body::ResponseBody;
 use super::steps::judge::Verdict;
 use super::steps::pipeline::{self, RequestStage};
 use crate::inner_service::inner_service_accessors;
@@ -60,9 +60,10 @@ impl<S, B: Backend> Throttle<S, B> {
 impl<S, B, ReqBody, ResBody> Service<Request<ReqBody>> for Throttle<S, B>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    ResBody: ResponseBody,
     B: Backend,
 {
-    type Response = Response<ThrottleBody<ResBody>>;
+    type Response = Response<ResBody::Throttled>;
     type Error = S::Error;
     type Future = ResponseFuture<S, ReqBody>;
 
