@@ -213,6 +213,8 @@ mod series;
 mod shared_backend;
 mod shortcut;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use backend::RedisBackend;
 pub use builder::RedisBuilder;

@@ -51,21 +51,33 @@ impl Pauses {
 
     /// How long to wait before the next attempt.
     pub(crate) fn wait(&self) -> Duration {
+        self.wait_at(Instant::now())
+    }
+
+    pub(crate) fn wait_at(&self, now: Instant) -> Duration {
         self.last.map_or(Duration::ZERO, |(_, next)| {
-            next.saturating_duration_since(Instant::now())
+            next.saturating_duration_since(now)
         })
     }
 
     /// How long to wait before the next attempt if a request waits for it.
     pub(super) fn short_wait(&self) -> Duration {
+        self.short_wait_at(Instant::now())
+    }
+
+    pub(crate) fn short_wait_at(&self, now: Instant) -> Duration {
         self.last.map_or(Duration::ZERO, |(last, _)| {
-            (last + WANTED_PAUSE).saturating_duration_since(Instant::now())
+            (last + WANTED_PAUSE).saturating_duration_since(now)
         })
     }
 
     /// Notes that an attempt begins. Pauses grow until no attempt was needed for a while.
     pub(crate) fn begin(&mut self) {
-        let now = Instant::now();
+        self.begin_at(Instant::now(), random());
+    }
+
+    /// The same at an instant, with the random number that the pause depends on.
+    pub(crate) fn begin_at(&mut self, now: Instant, random: u64) {
         let recently = self
             .last
             .is_some_and(|(last, _)| now.saturating_duration_since(last) < CALM);
@@ -74,14 +86,14 @@ impl Pauses {
         } else {
             self.shortest
         };
-        self.last = Some((now, now + jittered(self.pause)));
+        self.last = Some((now, now + jittered(self.pause, random)));
     }
 }
 
 /// Half of a pause to all of it, so that processes that lost the store together do not come back
 /// together.
-fn jittered(pause: Duration) -> Duration {
-    pause * (512 + random() as u32 % 512) / 1024
+fn jittered(pause: Duration, random: u64) -> Duration {
+    pause * (512 + random as u32 % 512) / 1024
 }
 
 pub(crate) fn random() -> u64 {

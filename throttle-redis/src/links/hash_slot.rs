@@ -1,7 +1,7 @@
 //! Hash slots of Redis Cluster.
 
 /// How many there are.
-pub(super) const SLOTS: usize = 16_384;
+pub(crate) const SLOTS: usize = 16_384;
 
 /// The slot of a key: that of its tag, the text between the first brace and the next closing one,
 /// if there is any.

@@ -4,7 +4,7 @@
 pub(crate) mod hash_slot;
 mod moving_slots;
 pub(crate) mod script_call;
-mod servers;
+pub(crate) mod servers;
 mod slot_map;
 
 use std::sync::Arc;

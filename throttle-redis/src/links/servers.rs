@@ -24,11 +24,15 @@ use crate::link::{Link, LinkSettings};
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// The pauses between questions for the slots.
+pub(crate) fn slot_pauses() -> Pauses {
+    Pauses::new(PAUSE, LONGEST_PAUSE)
+}
+
 pub(super) struct Servers {
     connector: Box<dyn Connector>,
     settings: LinkSettings,
     table: RwLock<Table>,
-    /// The pauses between questions for the slots.
     pauses: Mutex<Pauses>,
 }
 
@@ -48,7 +52,7 @@ impl Servers {
                 ..settings
             },
             table: RwLock::default(),
-            pauses: Mutex::new(Pauses::new(PAUSE, LONGEST_PAUSE)),
+            pauses: Mutex::new(slot_pauses()),
         }
     }
 

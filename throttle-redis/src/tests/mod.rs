@@ -1,0 +1,3 @@
+//! Tests of the parts together, without a server and without a clock.
+
+mod fleet;
