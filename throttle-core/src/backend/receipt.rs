@@ -209,6 +209,54 @@ impl Receipt {
         }
     }
 
+    /// The receipt of a call that was charged its cost at an instant, for programs that settle
+    /// without the decision: units come back with another request, in another process, or from a
+    /// job that ran elsewhere. `index` is that of `policy` in the set. `None` if the call has no
+    /// key.
+    ///
+    /// It is settled as any receipt is. Nothing comes back to a window that has ended, nor more
+    /// than the key has used. A sliding log knows a charge by its exact instant, and a sliding
+    /// window by the part of the window that the instant is in. The receipt of a call of cost 0
+    /// debits what it is [settled with](Self::actual), as far as units remain; a sliding window or
+    /// log debits only what has been charged at that instant.
+    ///
+    /// ```
+    /// use throttle_core::backend::{Call, Receipt};
+    /// use throttle_core::{Clock, FixedWindow, Key, Limiter, Policy, Rate, SystemClock};
+    ///
+    /// let policy = Policy::new("tokens", FixedWindow::new(Rate::per_day(1_000)))?;
+    /// let limiter = Limiter::in_memory(policy.clone())?;
+    /// assert_eq!(limiter.check("ada", 400).remaining(), 600);
+    ///
+    /// // A later request says that 150 of them were not needed.
+    /// let (now, unused) = (
+    ///     SystemClock::new().now(),
+    ///     Call::from(Key::from("ada")).costing(150),
+    /// );
+    /// let receipt = Receipt::taken_at(now, 0, &policy, &unused).expect("it has a key");
+    /// drop(limiter.settle(receipt.actual(0)));
+    /// assert_eq!(limiter.peek("ada").remaining(), 750);
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn taken_at(at: Timestamp, index: usize, policy: &Policy, call: &Call) -> Option<Self> {
+        let key = call.key.clone()?;
+        let (_, taken) = Cell::fresh(call.parameters(policy), at).take(1);
+        Some(Self::from(ReceiptItem {
+            policy: index,
+            key,
+            overflow: false,
+            decided_by: DecidedBy::Store,
+            tier: call.tier(),
+            own: call.own.clone(),
+            taken: StateCharge {
+                cost: call.cost,
+                ..taken
+            },
+            actual: call.cost,
+        }))
+    }
+
     /// What was charged, one item per policy.
     #[must_use]
     pub fn items(&self) -> &[ReceiptItem] {
@@ -404,6 +452,78 @@ mod tests {
                 (tier, capacity)
             );
         }
+    }
+
+    /// Every algorithm but the sliding log, which knows charges by their instants.
+    fn algorithms() -> Vec<Algorithm> {
+        use crate::algorithm::builders::*;
+        use crate::rate::Rate;
+
+        let rate = Rate::per_day(10);
+        let built = [
+            FixedWindow::new(rate).build(),
+            Gcra::new(rate).build(),
+            TokenBucket::new(rate).build(),
+            LeakyMeter::new(rate).build(),
+            IntervalBucket::new(10)
+                .refill(10, std::time::Duration::from_secs(86_400))
+                .build(),
+            SlidingWindow::new(rate).build(),
+            CalendarQuota::daily(10).build(),
+        ];
+        built
+            .into_iter()
+            .map(|built| built.expect("valid"))
+            .collect()
+    }
+
+    /// What is left of ten units, of which `used` were charged, after a receipt without a decision.
+    fn left_after(algorithm: Algorithm, used: u64, (taken, actual): (u64, u64)) -> u64 {
+        use crate::{Limiter, ManualClock, MemoryBackend, PolicySet};
+
+        let clock = ManualClock::default();
+        let memory = MemoryBackend::builder().clock(clock).build();
+        let policy = Policy::new("p", algorithm).expect("a policy");
+        let set = PolicySet::new(policy.clone()).expect("a set");
+        let limiter = Limiter::new(memory, set).expect("a limiter");
+        assert!(used == 0 || limiter.check("ada", used).is_admitted());
+        let call = Call::from(Key::from("ada")).costing(taken);
+        let now = crate::Clock::now(limiter.backend().clock());
+        let receipt = Receipt::taken_at(now, 0, &policy, &call).expect("a key");
+        drop(limiter.settle(receipt.actual(actual)));
+        limiter.peek("ada").remaining()
+    }
+
+    #[test]
+    fn receipt_without_a_decision_gives_back_at_most_what_was_used() {
+        for algorithm in algorithms() {
+            let left = |used, back| left_after(algorithm, used, (back, 0));
+            let name = algorithm.name();
+            assert_eq!([left(7, 3), left(7, 7)], [6, 10], "{name}");
+            assert_eq!([left(7, 10), left(0, 10)], [10, 10], "{name}");
+        }
+    }
+
+    #[test]
+    fn receipt_of_no_units_debits_as_far_as_units_remain() {
+        for algorithm in algorithms() {
+            let left = |used, debit| left_after(algorithm, used, (0, debit));
+            let name = algorithm.name();
+            assert_eq!([left(7, 2), left(7, 9)], [1, 0], "{name}");
+            let unused = if name == "sliding_window" { 10 } else { 6 };
+            assert_eq!(left(0, 4), unused, "{name}");
+        }
+    }
+
+    #[test]
+    fn call_without_a_key_has_no_receipt() {
+        use crate::{Gcra, Rate, Timestamp};
+
+        let policy = Policy::new("p", Gcra::new(Rate::per_day(1))).expect("a policy");
+        assert_eq!(
+            Receipt::taken_at(Timestamp::EPOCH, 0, &policy, &Call::SKIP),
+            None
+        );
     }
 
     #[test]
