@@ -1,0 +1,15 @@
+//! Limits by descriptors: files in the format of envoyproxy/ratelimit, and what a descriptor finds.
+
+mod algorithm;
+mod config;
+mod file;
+mod found;
+mod node;
+mod read_error;
+mod rule;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+pub use config::Config;
+pub use found::{Found, Hits};

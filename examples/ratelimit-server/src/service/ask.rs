@@ -1,0 +1,111 @@
+//! From the descriptors of a request to the hits that the store decides.
+
+use std::collections::HashSet;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use tonic::Status;
+
+use super::InForce;
+use super::hit::Hit;
+use crate::limits::{Found, Hits};
+
+/// What a request asks for.
+pub struct Asked {
+    pub hits: Vec<Hit>,
+    /// For each descriptor.
+    pub descriptors: Vec<Asks>,
+}
+
+/// What a descriptor asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// No limit, or one that another limit replaces.
+    Nothing,
+    Unlimited,
+    /// The hit of this number.
+    Hit(usize),
+}
+
+impl Asked {
+    pub fn new(limits: &InForce, request: &RateLimitRequest) -> Result<Self, Status> {
+        if request.domain.is_empty() {
+            return Err(Status::invalid_argument("the domain is empty; name one"));
+        }
+        if request.descriptors.is_empty() {
+            return Err(Status::invalid_argument(
+                "there is no descriptor; send at least one",
+            ));
+        }
+        let mut found = Vec::with_capacity(request.descriptors.len());
+        for descriptor in &request.descriptors {
+            found.push(
+                limits
+                    .config
+                    .find(&request.domain, descriptor)
+                    .map_err(Status::invalid_argument)?,
+            );
+        }
+        let rules = found
+            .iter()
+            .flatten()
+            .filter_map(|found| found.rule.as_ref());
+        let replaced: HashSet<String> = rules.flat_map(|rule| &rule.replaces).cloned().collect();
+        let mut asked = Self {
+            hits: Vec::new(),
+            descriptors: Vec::new(),
+        };
+        for (found, descriptor) in found.into_iter().zip(&request.descriptors) {
+            let asks = match found {
+                Some(found) if found.policy.is_none() => Asks::Unlimited,
+                Some(found) if !replaced.contains(found.name()) => {
+                    asked.add(found, Hits::of(descriptor, request.hits_addend))
+                }
+                _ => Asks::Nothing,
+            };
+            asked.descriptors.push(asks);
+        }
+        Ok(asked)
+    }
+
+    /// Descriptors that are one key of one policy are one hit.
+    fn add(&mut self, found: Found, hits: Hits) -> Asks {
+        let Some(policy) = found.policy else {
+            return Asks::Unlimited;
+        };
+        let known = self
+            .hits
+            .iter()
+            .position(|hit| hit.policy == policy && hit.found.key == found.key);
+        Asks::Hit(match known {
+            Some(known) => {
+                self.hits[known].hits = self.hits[known].hits.and(hits);
+                known
+            }
+            None => {
+                self.hits.push(Hit {
+                    policy,
+                    found,
+                    hits,
+                });
+                self.hits.len() - 1
+            }
+        })
+    }
+
+    /// The hits in as few rounds as may be: a set holds a policy once.
+    pub fn rounds(&self) -> Vec<Vec<usize>> {
+        let mut rounds: Vec<Vec<usize>> = Vec::new();
+        for (index, hit) in self.hits.iter().enumerate() {
+            let is_free = |round: &&mut Vec<usize>| {
+                round
+                    .iter()
+                    .all(|other| self.hits[*other].policy != hit.policy)
+            };
+            match rounds.iter_mut().find(is_free) {
+                Some(round) => round.push(index),
+                None => rounds.push(vec![index]),
+            }
+        }
+        rounds
+    }
+}

@@ -1,0 +1,77 @@
+//! Answers to requests, whatever protocol they came by.
+
+mod answer;
+mod ask;
+mod counters;
+mod hit;
+mod metadata;
+mod round;
+mod sets;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use throttle_core::BoxBackend;
+use tonic::{Request, Response, Status};
+
+use crate::limits::Config;
+use crate::settings::Settings;
+use sets::Sets;
+
+/// The rate limit service. Clones share all.
+#[derive(Clone)]
+pub struct Service {
+    backend: BoxBackend,
+    in_force: Arc<ArcSwap<InForce>>,
+    has_headers: bool,
+    has_metadata: bool,
+}
+
+/// The limits that decide now.
+pub struct InForce {
+    pub config: Config,
+    sets: Sets,
+}
+
+impl Service {
+    pub fn new(backend: BoxBackend, config: Config, settings: &Settings) -> Self {
+        Self {
+            backend,
+            in_force: Arc::new(ArcSwap::from_pointee(InForce::new(config))),
+            has_headers: settings.headers,
+            has_metadata: settings.dynamic_metadata,
+        }
+    }
+
+    /// Puts other limits in force. What was used of limits of the same names stays used.
+    pub fn replace(&self, config: Config) {
+        self.in_force.store(Arc::new(InForce::new(config)));
+    }
+
+    pub fn in_force(&self) -> Arc<InForce> {
+        self.in_force.load_full()
+    }
+}
+
+impl InForce {
+    fn new(config: Config) -> Self {
+        Self {
+            config,
+            sets: Sets::default(),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Service {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        self.answer(request.get_ref()).await.map(Response::new)
+    }
+}

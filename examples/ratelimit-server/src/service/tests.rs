@@ -1,0 +1,646 @@
+//! Requests and answers on a clock that stands still, so that no window ends by chance.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::google::protobuf::UInt64Value;
+use throttle_core::{BoxBackend, ManualClock, MemoryBackend};
+
+use super::Service;
+use crate::limits::Config;
+use crate::settings::Settings;
+
+struct Bench {
+    service: Service,
+    clock: ManualClock,
+}
+
+fn bench(file: &str) -> Bench {
+    let clock = ManualClock::default();
+    let memory = MemoryBackend::builder().clock(clock.clone()).build();
+    Bench {
+        service: Service::new(
+            BoxBackend::new(memory),
+            config(file),
+            &Settings {
+                dynamic_metadata: true,
+                ..Settings::default()
+            },
+        ),
+        clock,
+    }
+}
+
+fn config(file: &str) -> Config {
+    let mut config = Config::new(false);
+    config.add("limits.yaml", file).unwrap();
+    config
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |&(key, value): &(&str, &str)| Entry {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    RateLimitDescriptor {
+        entries: entries.iter().map(entry).collect(),
+        ..RateLimitDescriptor::default()
+    }
+}
+
+fn hits(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        hits_addend: Some(UInt64Value { value: hits }),
+        ..descriptor(entries)
+    }
+}
+
+fn refund(entries: &[(&str, &str)], units: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        is_negative_hits: true,
+        ..hits(entries, units)
+    }
+}
+
+fn own_limit(entries: &[(&str, &str)], requests_per_unit: u32, unit: i32) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        limit: Some(RateLimitOverride {
+            requests_per_unit,
+            unit,
+        }),
+        ..descriptor(entries)
+    }
+}
+
+fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+    RateLimitRequest {
+        domain: "shop".to_owned(),
+        descriptors,
+        hits_addend: 0,
+    }
+}
+
+impl Bench {
+    async fn answer(&self, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
+        self.service.answer(&request(descriptors)).await.unwrap()
+    }
+
+    /// The overall code, and what is left of each descriptor: `None` if it is over its limit.
+    async fn left(&self, descriptors: Vec<RateLimitDescriptor>) -> (bool, Vec<Option<u32>>) {
+        let answer = self.answer(descriptors).await;
+        let left = answer
+            .statuses
+            .iter()
+            .map(|status| (status.code() == Code::Ok).then_some(status.limit_remaining));
+        (answer.overall_code() == Code::Ok, left.collect())
+    }
+
+    async fn admits(&self, entries: &[(&str, &str)]) -> bool {
+        self.left(vec![descriptor(entries)]).await.0
+    }
+
+    /// How many of so many requests are admitted.
+    async fn admitted(&self, requests: usize, entries: &[(&str, &str)]) -> usize {
+        let mut admitted = 0;
+        for _ in 0..requests {
+            admitted += usize::from(self.admits(entries).await);
+        }
+        admitted
+    }
+}
+
+const TWO: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 20 }
+  - key: path
+    rate_limit: { unit: hour, requests_per_unit: 10 }
+";
+
+#[tokio::test]
+async fn limit_admits_its_count_in_a_window_and_again_in_the_next() {
+    let bench = bench(TWO);
+    for left in (0..20).rev() {
+        assert_eq!(
+            bench.left(vec![descriptor(&[("user", "ada")])]).await,
+            (true, vec![Some(left)])
+        );
+    }
+    let refused = bench.answer(vec![descriptor(&[("user", "ada")])]).await;
+    let status = &refused.statuses[0];
+    assert_eq!(
+        (
+            refused.overall_code(),
+            status.code(),
+            status.limit_remaining
+        ),
+        (Code::OverLimit, Code::OverLimit, 0)
+    );
+    let limit = status.current_limit.clone().unwrap();
+    assert_eq!(
+        (limit.requests_per_unit, limit.unit().as_str_name()),
+        (20, "MINUTE")
+    );
+    let wait = u64::try_from(status.duration_until_reset.unwrap().seconds).unwrap();
+    bench.clock.advance(Duration::from_secs(wait - 1));
+    assert!(!bench.admits(&[("user", "ada")]).await);
+    bench.clock.advance(Duration::from_secs(1));
+    assert!(bench.admits(&[("user", "ada")]).await);
+    assert!(bench.admits(&[("user", "eve")]).await, "a key of its own");
+}
+
+#[tokio::test]
+async fn refused_request_charges_no_descriptor() {
+    let bench = bench(TWO);
+    let both = || vec![descriptor(&[("user", "ada")]), descriptor(&[("path", "/")])];
+    for spent in 1..=10 {
+        assert_eq!(
+            bench.left(both()).await,
+            (true, vec![Some(20 - spent), Some(10 - spent)])
+        );
+    }
+    // envoyproxy/ratelimit goes on charging the first descriptor, so that refused traffic uses up the
+    // broad limit.
+    for _ in 0..100 {
+        assert_eq!(bench.left(both()).await, (false, vec![Some(10), None]));
+    }
+}
+
+#[tokio::test]
+async fn request_without_a_limit_is_admitted() {
+    let bench = bench(TWO);
+    for entries in [
+        &[][..],
+        &[("unknown", "a")],
+        &[("user", "ada"), ("path", "/")],
+    ] {
+        let answer = bench.answer(vec![descriptor(entries)]).await;
+        assert_eq!(
+            (
+                answer.overall_code(),
+                answer.statuses[0].current_limit.is_none()
+            ),
+            (Code::Ok, true)
+        );
+        assert!(answer.response_headers_to_add.is_empty());
+    }
+    let mut unknown = request(vec![descriptor(&[("user", "ada")])]);
+    unknown.domain = "unknown".to_owned();
+    assert_eq!(
+        bench.service.answer(&unknown).await.unwrap().overall_code(),
+        Code::Ok
+    );
+}
+
+#[tokio::test]
+async fn request_that_makes_no_sense_is_an_invalid_argument() {
+    let bench = bench(TWO);
+    let mut without_domain = request(vec![descriptor(&[("user", "ada")])]);
+    without_domain.domain.clear();
+    let own = |unit| request(vec![own_limit(&[("user", "ada")], 5, unit)]);
+    // A unit that is none has crashed envoyproxy/ratelimit.
+    for wrong in [
+        without_domain,
+        request(Vec::new()),
+        own(0),
+        own(8),
+        own(-1),
+        own(i32::MAX),
+    ] {
+        let error = bench.service.answer(&wrong).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::InvalidArgument, "{error}");
+    }
+    let many = (0..1_100)
+        .map(|n| own_limit(&[(&format!("key{n}"), "")], 5, 1))
+        .collect();
+    assert_eq!(
+        bench
+            .service
+            .answer(&request(many))
+            .await
+            .unwrap()
+            .overall_code(),
+        Code::Ok
+    );
+}
+
+#[tokio::test]
+async fn hits_of_a_descriptor_go_before_those_of_the_request() {
+    let bench = bench(TWO);
+    let mut of_request = request(vec![
+        descriptor(&[("user", "ada")]),
+        hits(&[("path", "/")], 4),
+    ]);
+    of_request.hits_addend = 3;
+    let answer = bench.service.answer(&of_request).await.unwrap();
+    assert_eq!(
+        [0, 1].map(|index: usize| answer.statuses[index].limit_remaining),
+        [17, 6]
+    );
+}
+
+#[tokio::test]
+async fn zero_hits_look_and_charge_nothing() {
+    let bench = bench(TWO);
+    let look = || vec![hits(&[("path", "/")], 0)];
+    assert_eq!(bench.left(look()).await, (true, vec![Some(10)]));
+    assert_eq!(
+        bench.left(vec![hits(&[("path", "/")], 10)]).await,
+        (true, vec![Some(0)])
+    );
+    assert_eq!(
+        bench.left(look()).await,
+        (false, vec![None]),
+        "one more hit would be refused"
+    );
+}
+
+#[tokio::test]
+async fn hits_beyond_any_limit_are_refused_and_charge_nothing() {
+    let bench = bench(TWO);
+    for absurd in [11, u64::from(u32::MAX), u64::MAX] {
+        let refused = bench.answer(vec![hits(&[("path", "/")], absurd)]).await;
+        assert_eq!(refused.overall_code(), Code::OverLimit);
+        assert!(
+            refused
+                .response_headers_to_add
+                .iter()
+                .all(|header| header.key != "Retry-After")
+        );
+    }
+    assert_eq!(
+        bench.left(vec![hits(&[("path", "/")], 0)]).await,
+        (true, vec![Some(10)])
+    );
+}
+
+#[tokio::test]
+async fn negative_hits_give_back_at_most_what_was_used() {
+    let bench = bench(TWO);
+    let path: &[_] = &[("path", "/")];
+    bench.left(vec![hits(path, 10)]).await;
+    assert_eq!(
+        bench.left(vec![refund(path, 3)]).await,
+        (true, vec![Some(3)])
+    );
+    assert_eq!(
+        bench.left(vec![refund(path, u64::MAX)]).await,
+        (true, vec![Some(10)])
+    );
+    assert_eq!(
+        bench.left(vec![hits(path, 10)]).await,
+        (true, vec![Some(0)])
+    );
+    bench.clock.advance(Duration::from_secs(3_600));
+    assert_eq!(
+        bench.left(vec![refund(path, 3)]).await,
+        (true, vec![Some(10)]),
+        "the window has ended"
+    );
+}
+
+#[tokio::test]
+async fn descriptors_of_one_rule_are_one_decision() {
+    let bench = bench(TWO);
+    let pair = |units| {
+        vec![
+            hits(&[("path", "/a")], units),
+            hits(&[("path", "/b")], units),
+        ]
+    };
+    assert_eq!(bench.left(pair(4)).await, (true, vec![Some(6), Some(6)]));
+    assert_eq!(
+        bench.left(vec![hits(&[("path", "/b")], 6)]).await.1,
+        [Some(0)]
+    );
+    assert!(!bench.left(pair(1)).await.0);
+    assert_eq!(
+        bench.left(vec![hits(&[("path", "/a")], 0)]).await.1,
+        [Some(6)],
+        "nothing was charged"
+    );
+    let twice = vec![hits(&[("path", "/a")], 3), hits(&[("path", "/a")], 4)];
+    assert_eq!(
+        bench.left(twice).await,
+        (false, vec![None, None]),
+        "seven of six"
+    );
+}
+
+#[tokio::test]
+async fn own_limit_of_a_descriptor_goes_before_the_file() {
+    let bench = bench(TWO);
+    let ada: &[_] = &[("user", "ada")];
+    let own = |count, unit| vec![own_limit(ada, count, unit)];
+    assert_eq!(bench.left(own(2, 2)).await, (true, vec![Some(1)]));
+    assert_eq!(bench.left(own(2, 2)).await, (true, vec![Some(0)]));
+    assert_eq!(bench.left(own(2, 2)).await, (false, vec![None]));
+    assert_eq!(
+        bench.left(own(5, 2)).await,
+        (true, vec![Some(2)]),
+        "what was used stays used"
+    );
+    assert_eq!(
+        bench.left(own(0, 2)).await,
+        (false, vec![None]),
+        "a limit of nothing"
+    );
+    assert_eq!(
+        bench.left(own(u32::MAX, 6)).await,
+        (true, vec![Some(u32::MAX - 1)]),
+        "of a year"
+    );
+    assert!(bench.admits(ada).await, "the file's own count");
+}
+
+#[tokio::test]
+async fn modes_decide_as_the_file_says() {
+    let bench = bench(
+        "
+domain: shop
+descriptors:
+  - key: watched
+    shadow_mode: true
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: never
+    rate_limit: { unit: day, requests_per_unit: 0 }
+  - key: ever
+    rate_limit: { unlimited: true }
+  - key: first
+    quota_mode: true
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: second
+    quota_mode: true
+    rate_limit: { unit: day, requests_per_unit: 2 }
+  - key: both
+    quota_mode: true
+    shadow_mode: true
+    rate_limit: { unit: day, requests_per_unit: 1 }
+",
+    );
+    let all = |keys: &[&str]| {
+        keys.iter()
+            .map(|key| descriptor(&[(key, "")]))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(bench.left(all(&["watched"])).await, (true, vec![Some(0)]));
+    assert_eq!(bench.left(all(&["watched"])).await, (true, vec![Some(0)]));
+    assert_eq!(
+        bench.left(all(&["never", "first"])).await,
+        (false, vec![None, Some(1)])
+    );
+    assert_eq!(
+        bench.left(all(&["ever"])).await,
+        (true, vec![Some(u32::MAX)])
+    );
+    // Of quotas, one that admits is enough.
+    assert_eq!(
+        bench.left(all(&["first", "second"])).await,
+        (true, vec![Some(0), Some(1)])
+    );
+    assert_eq!(
+        bench.left(all(&["first", "second"])).await,
+        (true, vec![None, Some(0)])
+    );
+    assert_eq!(
+        bench.left(all(&["first", "second"])).await,
+        (false, vec![None, None])
+    );
+    assert_eq!(
+        bench.left(all(&["first", "both"])).await,
+        (true, vec![None, Some(0)]),
+        "one that only watches passes"
+    );
+}
+
+#[tokio::test]
+async fn limit_that_another_replaces_is_not_asked() {
+    let bench = bench(
+        "
+domain: shop
+descriptors:
+  - key: all
+    rate_limit: { unit: day, requests_per_unit: 1, name: broad }
+  - key: premium
+    rate_limit: { unit: day, requests_per_unit: 9, replaces: [{ name: broad }] }
+  - key: internal
+    rate_limit: { unlimited: true, replaces: [{ name: broad }] }
+",
+    );
+    let with = |key: &str| vec![descriptor(&[("all", "")]), descriptor(&[(key, "")])];
+    for _ in 0..3 {
+        assert!(bench.left(with("premium")).await.0 && bench.left(with("internal")).await.0);
+    }
+    assert_eq!(
+        bench.left(with("unknown")).await,
+        (true, vec![Some(0), Some(0)])
+    );
+    assert!(!bench.left(with("unknown")).await.0);
+}
+
+#[tokio::test]
+async fn value_goes_before_asterisks_and_those_before_the_key() {
+    let bench = bench(
+        "
+domain: shop
+descriptors:
+  - key: path
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: path
+    value: /api/*
+    share_threshold: true
+    rate_limit: { unit: day, requests_per_unit: 2 }
+  - key: path
+    value: /a*/x*z
+    rate_limit: { unit: day, requests_per_unit: 3 }
+  - key: path
+    value: /api/free
+  - key: path
+    value: /api/status
+    rate_limit: { unit: day, requests_per_unit: 4 }
+",
+    );
+    for (path, admitted) in [
+        ("/", 1),
+        ("/api/status", 4),
+        ("/api/free", 9),
+        ("/abc/xyz", 3),
+        ("/abc/xyyz", 3),
+        ("/abc/xy", 1),
+        ("/a/xz", 3),
+    ] {
+        assert_eq!(
+            bench.admitted(9, &[("path", path)]).await,
+            admitted,
+            "{path}"
+        );
+    }
+    assert!(bench.admits(&[("path", "/api/a")]).await && bench.admits(&[("path", "/api/b")]).await);
+    assert!(
+        !bench.admits(&[("path", "/api/c")]).await,
+        "they share one budget"
+    );
+}
+
+#[tokio::test]
+async fn nested_descriptors_need_all_their_entries() {
+    let bench = bench(
+        "
+domain: shop
+descriptors:
+  - key: tenant
+    value: a
+    rate_limit: { unit: day, requests_per_unit: 1 }
+    descriptors:
+      - key: user
+        rate_limit: { unit: day, requests_per_unit: 2 }
+",
+    );
+    assert_eq!(bench.admitted(5, &[("tenant", "a")]).await, 1);
+    assert_eq!(
+        bench.admitted(5, &[("tenant", "a"), ("user", "ada")]).await,
+        2
+    );
+    assert_eq!(
+        bench
+            .admitted(5, &[("tenant", "a"), ("user", "ada"), ("more", "")])
+            .await,
+        5
+    );
+    assert_eq!(
+        bench.admitted(5, &[("tenant", "b"), ("user", "ada")]).await,
+        5
+    );
+}
+
+#[tokio::test]
+async fn algorithm_is_that_of_the_file() {
+    let bench = bench(
+        "
+domain: shop
+descriptors:
+  - key: smooth
+    rate_limit: { unit: minute, requests_per_unit: 60, algorithm: gcra, burst: 5 }
+  - key: sliding
+    rate_limit: { unit: minute, requests_per_unit: 5, algorithm: sliding-log }
+",
+    );
+    for (key, wait) in [("smooth", 1), ("sliding", 60)] {
+        assert_eq!(bench.admitted(9, &[(key, "")]).await, 5, "{key}");
+        let refused = bench.answer(vec![descriptor(&[(key, "")])]).await;
+        assert_eq!(
+            refused.statuses[0].duration_until_reset.unwrap().seconds,
+            wait,
+            "{key}"
+        );
+        bench
+            .clock
+            .advance(Duration::from_secs(u64::try_from(wait).unwrap()));
+        assert!(bench.admits(&[(key, "")]).await, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn usage_that_does_not_fit_takes_what_is_left_if_the_file_says_so() {
+    let file = "
+domain: shop
+descriptors:
+  - key: tokens
+    rate_limit: { unit: hour, requests_per_unit: 10, charge_refused: true }
+";
+    for (file, left) in [
+        (file.to_owned(), (false, None)),
+        (file.replace(", charge_refused: true", ""), (true, Some(10))),
+    ] {
+        let bench = bench(&file);
+        assert!(!bench.left(vec![hits(&[("tokens", "")], 12)]).await.0);
+        let (is_admitted, left_of_each) = bench.left(vec![hits(&[("tokens", "")], 0)]).await;
+        assert_eq!((is_admitted, left_of_each[0]), left);
+    }
+}
+
+#[tokio::test]
+async fn headers_are_those_of_the_tightest_limit() {
+    let bench = bench(TWO);
+    let both = || vec![descriptor(&[("user", "ada")]), descriptor(&[("path", "/")])];
+    let headers = |answer: RateLimitResponse| {
+        let each = answer.response_headers_to_add.into_iter();
+        each.map(|header| format!("{}: {}", header.key, header.value))
+            .collect::<Vec<_>>()
+    };
+    let admitted = headers(bench.answer(both()).await);
+    assert_eq!(
+        admitted,
+        [
+            "RateLimit-Limit: 10",
+            "RateLimit-Remaining: 9",
+            "RateLimit-Reset: 3600"
+        ]
+    );
+    bench.left(vec![hits(&[("path", "/")], 9)]).await;
+    let refused = headers(bench.answer(both()).await);
+    assert_eq!(
+        refused,
+        [
+            "RateLimit-Limit: 10",
+            "RateLimit-Remaining: 0",
+            "RateLimit-Reset: 3600",
+            "Retry-After: 3600"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn used_units_stay_used_when_the_files_change() {
+    let bench = bench(TWO);
+    bench.left(vec![hits(&[("path", "/")], 10)]).await;
+    bench.service.replace(config(
+        &TWO.replace("requests_per_unit: 10", "requests_per_unit: 12"),
+    ));
+    assert_eq!(
+        bench.left(vec![descriptor(&[("path", "/")])]).await,
+        (true, vec![Some(1)])
+    );
+}
+
+#[tokio::test]
+async fn metadata_is_that_of_the_descriptors_that_passed() {
+    let bench = bench(
+        "
+domain: shop
+descriptors:
+  - key: service
+    value: one
+    quota_mode: true
+    rate_limit: { unit: day, requests_per_unit: 1 }
+    metadata: { chosen: { name: one, weight: 2 } }
+  - key: service
+    value: two
+    quota_mode: true
+    rate_limit: { unit: day, requests_per_unit: 2 }
+    metadata: { chosen: { name: two }, more: [a, true, null] }
+",
+    );
+    let chosen = async || {
+        let both = ["one", "two"].map(|service| descriptor(&[("service", service)]));
+        let answer = bench.answer(both.into()).await;
+        format!(
+            "{:?}",
+            answer.dynamic_metadata.unwrap().fields.get("metadata")
+        )
+    };
+    // The first value of a name stays.
+    let both = chosen().await;
+    assert!(
+        both.contains("\"one\"") && !both.contains("\"two\"") && both.contains("BoolValue(true)"),
+        "{both}"
+    );
+    assert!(chosen().await.contains("\"two\""));
+    assert_eq!(chosen().await, "None");
+}
