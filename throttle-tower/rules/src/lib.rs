@@ -284,12 +284,12 @@
 //! |---|---|
 //! | `on-error`, `on-missing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"openai"`, `"none"`: see [`Dialect`](throttle_tower::Dialect) |
-//! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](ThrottleBuilder::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
+//! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](throttle_tower::ThrottleBuilder::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
 //! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleBuilder`] |
 //!
 //! `when` at the top of the file, before the first section, is for the whole layer: a registered
 //! condition, or what else [a limit's `when`](#limits) may be. Requests for which it does not hold
-//! [pass untouched](ThrottleBuilder::when), for example `when = { not = "internal" }`. A `when`
+//! [pass untouched](throttle_tower::ThrottleBuilder::when), for example `when = { not = "internal" }`. A `when`
 //! that the [program sets](Rules::layer_with) goes before the file's.
 //!
 //! # Features
@@ -337,6 +337,9 @@ mod options;
 mod peek;
 mod problem;
 mod registry;
+mod rules;
+mod rules_layer;
+mod schema;
 mod shown;
 mod status;
 #[cfg(test)]
@@ -347,235 +350,14 @@ mod walk;
 #[cfg(feature = "watch")]
 mod watch;
 
-use std::fmt;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use throttle_core::{Backend, ConfigError, Policy};
-
-use self::any_layer::find_layer;
 pub use self::change::{Change, ChangedField};
-use self::document::Document;
-use self::entry::Entry;
 pub use self::explanation::{ExplainedLimit, Explanation, KeyBalance, Verdict};
 pub use self::handle::Handle;
-use self::problem::Problems;
 pub use self::problem::{Problem, RulesError};
 pub use self::registry::Registry;
+pub use self::rules::Rules;
+pub use self::schema::SCHEMA;
 pub use self::status::Status;
 #[cfg(feature = "watch")]
 pub use self::watch::Watch;
 pub use throttle_core::backend::{ExceptedKey, Exception, Treatment};
-
-use throttle_tower::client_ip::ClientIp;
-use throttle_tower::limit::LimitTree;
-use throttle_tower::{ThrottleBuilder, ThrottleLayer};
-
-/// The JSON Schema of the format: with it, [editors](self#in-an-editor) complete and check a file.
-///
-/// ```
-/// use throttle_rules::SCHEMA;
-///
-/// assert!(SCHEMA.contains("http://json-schema.org/draft-07/schema#"));
-/// ```
-pub const SCHEMA: &str = include_str!("../throttle.schema.json");
-
-/// Limits that were read from a file: see the [module](self).
-///
-/// ```
-/// use throttle_tower::MemoryBackend;
-/// use throttle_rules::{Registry, Rules};
-///
-/// let text = "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\ngcra = { rate = \"10/second\" }";
-/// let rules = Rules::from_str("throttle.toml", text, Registry::new())?;
-/// assert!(rules.layer(MemoryBackend::new()).is_ok());
-/// # Ok::<(), throttle_rules::RulesError>(())
-/// ```
-#[derive(Clone)]
-pub struct Rules {
-    file: Arc<str>,
-    path: Option<PathBuf>,
-    text: Arc<str>,
-    registry: Registry,
-    document: Document,
-}
-
-impl Rules {
-    /// Reads a file. It blocks the thread; asynchronous code calls it in
-    /// `tokio::task::spawn_blocking`.
-    ///
-    /// A file that is read while it is written may be accepted with fewer limits than it gets.
-    /// Replace the file by renaming another to its name, and let the file name its limits in
-    /// `compose`: a limit that is not there yet is then a problem.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read or is no regular file ([`source`](std::error::Error::source) is
-    /// the I/O error), is longer than 1 MiB, or if anything is wrong with what it says.
-    pub fn from_path(path: impl AsRef<Path>, registry: Registry) -> Result<Self, RulesError> {
-        let path = path.as_ref();
-        let file: Arc<str> = path.display().to_string().into();
-        let text = file::read(path, &file)?;
-        Self::read(file, Some(path.to_owned()), text.into(), registry)
-    }
-
-    /// Reads a text. Errors call it by the name of the file.
-    ///
-    /// # Errors
-    ///
-    /// If the text is longer than 1 MiB, or if anything is wrong with what it says.
-    pub fn from_str(file: &str, text: &str, registry: Registry) -> Result<Self, RulesError> {
-        Self::read(file.into(), None, text.into(), registry)
-    }
-
-    fn read(
-        file: Arc<str>,
-        path: Option<PathBuf>,
-        text: Arc<str>,
-        registry: Registry,
-    ) -> Result<Self, RulesError> {
-        let document = document::read(&file, &text, &registry)?;
-        Ok(Self {
-            file,
-            path,
-            text,
-            registry,
-            document,
-        })
-    }
-
-    /// The limits as the file composes them, for a program that composes them further. They have
-    /// the file's defaults, and nothing that the file says of the layer: neither its `[layer]` nor
-    /// its `when`.
-    pub fn tree(&self) -> LimitTree {
-        self.document.tree.clone()
-    }
-
-    /// The limits on rates.
-    fn policies(&self) -> Vec<Policy> {
-        self.document.tree.policies().unwrap_or_default()
-    }
-
-    /// The limit of that name.
-    fn limit(&self, name: &str) -> Option<&Entry> {
-        let mut limits = self.document.limits.iter();
-        limits.find(|limit| limit.name == name)
-    }
-
-    /// Where the client's address comes from, as the file says. A program can log its
-    /// [broad networks](ClientIp::broad_networks), and find the address for its own purposes.
-    ///
-    /// ```
-    /// use throttle_rules::{Registry, Rules};
-    ///
-    /// let text = "version = 1\nlimit = []\n[client-ip]\nsource = \"x-forwarded-for\"\ntrusted = [\"10.0.0.0/8\"]";
-    /// let rules = Rules::from_str("throttle.toml", text, Registry::new())?;
-    /// assert_eq!(rules.client_ip().broad_networks().count(), 1);
-    /// # Ok::<(), throttle_rules::RulesError>(())
-    /// ```
-    pub fn client_ip(&self) -> &ClientIp {
-        &self.document.client_ip
-    }
-
-    /// Makes a layer that enforces the limits on a backend, and a handle that replaces them while
-    /// requests run, in the layer, its clones and its services. For a layer with settings or
-    /// observers of the program, see [`layer_with`](Self::layer_with).
-    ///
-    /// A program that never replaces its limits can drop the handle. A handle keeps neither the
-    /// layer nor its backend.
-    ///
-    /// # Errors
-    ///
-    /// If the backend can fail and a limit has no `on-error`, or if the backend refuses a limit.
-    pub fn layer<B: Backend>(&self, backend: B) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
-        self.layer_with(ThrottleLayer::builder(()).backend(backend))
-    }
-
-    /// Makes what [`layer`](Self::layer) makes, with what the program sets: its backend, its
-    /// observers and its settings. What the program sets goes before what the file says of the
-    /// layer, now and when the file changes. The limits are those of the file, whatever limits the
-    /// builder has.
-    ///
-    /// ```
-    /// use throttle_rules::{Registry, Rules};
-    /// use throttle_tower::{Dialect, ThrottleLayer};
-    ///
-    /// let text = "version = 1\nlimit = []\n[layer]\nheaders = \"none\"\nretry-jitter = 20";
-    /// let rules = Rules::from_str("throttle.toml", text, Registry::new())?;
-    /// // With these headers and the jitter of the file.
-    /// let program = ThrottleLayer::builder(()).headers(Dialect::Draft07);
-    /// let (throttle, handle) = rules.layer_with(program)?;
-    /// # let _ = (throttle, handle);
-    /// # Ok::<(), throttle_rules::RulesError>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If the backend can fail and neither a limit nor the program says what happens then, or if
-    /// the backend refuses a limit.
-    pub fn layer_with<B: Backend>(
-        &self,
-        program: ThrottleBuilder<B>,
-    ) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
-        let builder = program.clone().or(self.document.builder());
-        let layer = builder.limits(self.tree()).build();
-        let layer = layer.map_err(|error| self.error(&error))?;
-        let find_layer = find_layer(&layer, program);
-        Ok((layer, Handle::new(self.clone(), find_layer)))
-    }
-
-    /// The limits that do not say what happens while a store fails.
-    fn without_on_error(&self) -> RulesError {
-        let problems = Problems::default();
-        for limit in self
-            .document
-            .limits
-            .iter()
-            .filter(|limit| limit.needs_on_error)
-        {
-            let message = format!(
-                "{}: on-error is missing: the backend can fail, and there is no silent default; \
-                    write on-error = \
-                 \"local/4\" (4 processes share the limit), \"open\" or \"closed\", here or under \
-                 [defaults]",
-                limit.owner
-            );
-            problems.add(Some(limit.span.clone()), message);
-        }
-        problems.into_error(&self.file, &self.text)
-    }
-
-    /// An error of a layer, at the limit that it is about.
-    fn error(&self, error: &ConfigError) -> RulesError {
-        if error.field() == "on_error" {
-            return self.without_on_error();
-        }
-        let Some(limit) = error.policy().and_then(|name| self.limit(name)) else {
-            return self.problem(None, error.to_string());
-        };
-        let message = format!("{}: {}", limit.owner, file_value::without_policy(error));
-        self.problem(Some(limit.span.clone()), message)
-    }
-
-    fn problem(&self, span: Option<Range<usize>>, message: String) -> RulesError {
-        let problems = Problems::default();
-        problems.add(span, message);
-        problems.into_error(&self.file, &self.text)
-    }
-}
-
-impl fmt::Debug for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limits: Vec<&str> = self
-            .document
-            .limits
-            .iter()
-            .map(|limit| &*limit.name)
-            .collect();
-        f.debug_struct("Rules")
-            .field("file", &self.file)
-            .field("limits", &limits)
-            .finish_non_exhaustive()
-    }
-}

@@ -5,8 +5,10 @@
 //! A limit on requests in flight is one of the kind [`InFlight`]. [`Ban`] says how long keys are
 //! refused that do not stop.
 
-// `single` and `charge_options` hold the options of one limit, and `compile` splits a composition
-// into the two halves that a layer runs. What a layer does with a request is in `throttle`.
+// `single` and `refunds_and_charges` hold the options of one limit: each has its type and its checks
+// in a file of its name, and a field in `settings`, which all parts of a layer read. `compile` splits
+// a composition into the two halves that a layer runs. What a layer does with a request is in
+// `throttle`.
 
 // Before the others that add methods to a limit: docs list methods in the order of modules.
 mod single;
@@ -14,7 +16,6 @@ mod single;
 mod audit;
 mod audit_mode;
 mod ban;
-mod charge_options;
 mod charge_rules;
 mod compile;
 mod compose;
@@ -24,9 +25,10 @@ mod key_source;
 mod kind;
 mod on_error;
 mod on_missing;
-mod outcomes;
 mod priority;
+mod refunds_and_charges;
 mod resolved_kind;
+mod response_outcomes;
 mod select;
 mod settings;
 mod warn_at;
@@ -46,8 +48,8 @@ pub(crate) use key_source::{
 pub use kind::{InFlight, LimitKind, Rated};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
-pub use outcomes::{failed, server_error, successful};
-pub(crate) use priority::{Class, check_classes};
+pub(crate) use priority::check_classes;
+pub use response_outcomes::{failed, server_error, successful};
 pub use select::Select;
 pub(crate) use select::{SelectedLimits, Selection, select};
 pub(crate) use settings::LimitSettings;

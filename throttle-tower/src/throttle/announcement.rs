@@ -17,7 +17,7 @@ use crate::event::LayerInfo;
 use crate::headers::policy_lists::PolicyLists;
 use crate::headers::policy_status::{PolicyStatus, PolicyTerms};
 use crate::headers::{Dialect, Problem};
-use crate::limit::{Class, WarnAt};
+use crate::limit::{Audit, LimitSettings};
 
 #[derive(Clone)]
 pub(crate) struct Announcement {
@@ -28,14 +28,12 @@ pub(crate) struct Announcement {
     reserving: Arc<[ByReserve]>,
     /// What a request with parameters of its own is announced, by the indices of their policies.
     own: SmallVec<[(usize, PolicyTerms); 1]>,
-    /// The indices of audited policies that are listed.
-    audited: SmallVec<[usize; 1]>,
     /// The policies with the parameters of this process's share, if it has one.
     share: Option<Arc<[Policy]>>,
     lists: Arc<PolicyLists>,
     problems: Arc<Problems>,
-    /// By the index of the policy; none if no limit says it.
-    pub(super) warn_at: Arc<[Option<WarnAt>]>,
+    /// What each limit says, by the index of its policy. Empty without a layer.
+    pub(super) limits: Arc<[LimitSettings]>,
     pub(crate) options: ResponseOptions,
     /// If the policies are a part of the layer's.
     pub(super) part: Option<Arc<Part>>,
@@ -73,10 +71,9 @@ type InTiers = Arc<[PolicyTerms]>;
 type ByReserve = Box<[(u64, InTiers)]>;
 
 impl Announcement {
-    /// `classes` are those of the policy at an index.
-    pub(super) fn new<'a>(
+    pub(super) fn new(
         policies: &[Policy],
-        classes: impl Fn(usize) -> &'a [Class],
+        limits: Arc<[LimitSettings]>,
         options: ResponseOptions,
     ) -> Self {
         let mut numbers = 0..;
@@ -91,7 +88,9 @@ impl Announcement {
         };
         let (mut terms, mut reserving) = (Vec::new(), Vec::new());
         for (index, policy) in policies.iter().enumerate() {
-            let all = classes(index)
+            let priority = limits.get(index).and_then(|limit| limit.priority.as_ref());
+            let all = priority
+                .map_or(&[][..], |priority| priority.classes())
                 .iter()
                 .map(|(name, reserve)| (Some(&**name), *reserve));
             terms.push(in_tiers(
@@ -112,11 +111,10 @@ impl Announcement {
             reserving: reserving.into(),
             policies: policies.into(),
             own: SmallVec::new(),
-            audited: SmallVec::new(),
             share: None,
             lists: Arc::default(),
             problems: Arc::new(Problems::new(policies)),
-            warn_at: Arc::default(),
+            limits,
             options,
             part: None,
             limit_indices: Arc::default(),
@@ -252,16 +250,16 @@ impl Announcement {
             .unwrap_or(&tiers[0])
     }
 
-    /// Lists audited policies, by their indices.
-    pub(super) fn list_audited(&mut self, indices: impl Iterator<Item = usize>) {
-        self.audited = indices.collect();
-    }
-
     /// Whether responses list the policy at an index, by its status: if it applies, and is
     /// enforced or listed.
     #[inline(always)]
     pub(super) fn tells(&self, index: usize, status: &Status) -> bool {
-        status.is_enforced() || status.is_audited() && self.audited.contains(&index)
+        status.is_enforced()
+            || status.is_audited()
+                && self
+                    .limits
+                    .get(index)
+                    .is_some_and(|limit| limit.audit == Some(Audit::Announced))
     }
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {

@@ -1,228 +1,187 @@
-//! Builds what a layer shares, and reports what is wrong with its limits on its backend.
+//! Makes layers: new ones, with other limits, and a layer's next version.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use throttle_core::{Backend, ConfigError};
 
-use throttle_core::{Backend, ConfigError, Policy, PolicySet};
-
-use super::announcement::Announcement;
 use super::builder::ThrottleBuilder;
-use super::local_shares::Shares;
-use super::optional_steps::OptionalSteps;
-use super::options::Options;
-use super::permits::Permits;
-use super::report_built::report_built;
-use super::response_options::ResponseOptions;
-use super::selection_table::SelectionTable;
+use super::current::Live;
+use super::layer::ThrottleLayer;
 use super::shared_layer::SharedLayer;
-use super::warning::Watch;
-use crate::event::{LayerVersion, LimitInfo};
-use crate::limit::{Audit, CompiledLimits, KeySource, LimitSettings, OnError, check_refuses};
+use super::version::{Origin, build_version};
+use crate::limit::IntoLimitTree;
 
-/// What a version of a layer's limits is built from, in addition to its builder.
-pub(super) enum Origin<'a, B: Backend> {
-    /// A layer of its own.
-    New,
-    /// A layer with the settings of another one: they count together what runs in the background,
-    /// and have one share of a store.
-    Template(&'a SharedLayer<B>),
-    /// The version that it replaces: permits and warnings count on, too.
-    Former(&'a SharedLayer<B>),
-}
-
-/// Builds a version of a layer's limits. When nothing can fail any more, its observers learn of it.
-///
-/// # Errors
-///
-/// If the limits cannot be enforced on the builder's backend.
-pub(super) fn build<B: Backend>(
-    builder: ThrottleBuilder<B>,
-    origin: &Origin<'_, B>,
-) -> Result<SharedLayer<B>, ConfigError> {
-    let ThrottleBuilder {
-        limits,
-        backend,
-        observers,
-        settings,
-    } = builder;
-    let CompiledLimits {
-        set,
-        applied,
-        permits,
-        selections,
-    } = limits.compile()?;
-    let (template, former) = match origin {
-        Origin::New => (None, None),
-        Origin::Template(shared) => (Some(*shared), None),
-        Origin::Former(shared) => (Some(*shared), Some(*shared)),
-    };
-    let permits = match former {
-        Some(former) => former.permits.replaced_by(permits),
-        None => Permits::new(permits),
-    };
-    let watch = former.map(|former| &former.announced.options.watch);
-    let responses = ResponseOptions {
-        dialect: settings.dialect.unwrap_or_default(),
-        hide_headers: settings.hide_headers.clone(),
-        sdk_hints: settings.sdk_hints,
-        report_in_response: settings.report_in_response.unwrap_or_default(),
-        watch: Watch::new(settings.on_warning.clone(), watch),
-    };
-    let options = Options::new(settings, template.map(|template| &template.options));
-    let mut shared = unshared(
-        backend,
-        set,
-        applied,
-        Arc::new(permits),
-        (options, responses),
-    )?;
-    shared.selections = selections;
-    make_share(&mut shared)?;
-    report_built(&mut shared, former, &observers);
-    Ok(shared)
-}
-
-/// A layer without shares, which no observer knows yet.
-pub(super) fn unshared<B: Backend>(
-    backend: B,
-    set: PolicySet,
-    applied: Arc<[LimitSettings]>,
-    permits: Arc<Permits>,
-    (options, responses): (Options, ResponseOptions),
-) -> Result<SharedLayer<B>, ConfigError> {
-    check(&backend, set.policies(), &applied, &options)?;
-    let prepared = Arc::new(backend.prepare(set)?);
-    let classes = |index: usize| {
-        applied[index]
-            .priority
-            .as_ref()
-            .map_or(&[][..], |priority| priority.classes())
-    };
-    let mut announced = Announcement::new(B::set(&prepared).policies(), classes, responses);
-    announced.list_audited(
-        (0..applied.len()).filter(|index| applied[*index].audit == Some(Audit::Announced)),
-    );
-    if applied.iter().any(|limit| limit.warn_at.is_some()) {
-        announced.warn_at = applied.iter().map(|limit| limit.warn_at).collect();
+impl ThrottleLayer {
+    /// Enforces `limits` in this process, on a new [`MemoryBackend`] with up to a million keys.
+    ///
+    /// # Errors
+    ///
+    /// If a limit's configuration is wrong. The error names the policy, the field, the value and
+    /// the bound.
+    pub fn new(limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
+        Self::builder(limits).build()
     }
-    let waits = |limit: &LimitSettings| !matches!(limit.key_source, KeySource::Extracted(_));
-    let decides_in_steps = !permits.is_empty() || applied.iter().any(waits);
-    let rates = announced.policies.iter().zip(&*applied);
-    let rates = rates.map(|(policy, limit)| {
-        let info = LimitInfo::of_rate(policy, limit, decides_in_steps);
-        (limit.limit_index, info)
-    });
-    let of_permits = permits.limits().iter();
-    let of_permits =
-        of_permits.map(|limit| (limit.applied.limit_index, LimitInfo::of_permits(limit)));
-    let infos: BTreeMap<usize, LimitInfo> = rates.chain(of_permits).collect();
-    let version = LayerVersion::new(backend.clone(), infos.into_values());
-    announced.limit_indices = applied.iter().map(|limit| limit.limit_index).collect();
-    announced.info = version.info().clone();
-    let announced = Arc::new(announced);
-    let uses = OptionalSteps::of(&applied, &permits);
-    // A queue is known by the index of its limit.
-    let narrowed = match uses.queues {
-        false => SelectionTable::new(&applied, backend.can_fail()),
-        true => None,
-    };
-    Ok(SharedLayer {
-        backend,
-        version,
-        prepared,
-        selections: Arc::default(),
-        applied,
-        uses,
-        sources: Arc::default(),
-        permits,
-        queues: Arc::default(),
-        share: None,
-        options,
-        announced,
-        narrowed,
-    })
+
+    /// Starts a layer with settings: see [`ThrottleBuilder`]. `()` is no limit.
+    ///
+    /// ```
+    /// use throttle_tower::{ClientIp, Dialect, Gcra, Rate, ThrottleLayer, limit};
+    ///
+    /// let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
+    /// let throttle = ThrottleLayer::builder(per_ip).headers(Dialect::Draft07).build()?;
+    /// assert_eq!(throttle.in_flight("per-ip"), None, "a limit on a rate has no permits");
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn builder(limits: impl IntoLimitTree) -> ThrottleBuilder {
+        ThrottleBuilder::new(limits)
+    }
 }
 
-/// Makes the shares by which this process decides when the store does not, where a limit may need
-/// one.
-///
-/// # Errors
-///
-/// If the store for shares cannot hold them.
-pub(super) fn make_share<B: Backend>(shared: &mut SharedLayer<B>) -> Result<(), ConfigError> {
-    if !shared.backend.can_fail() {
-        return Ok(());
+impl<B: Backend> ThrottleLayer<B> {
+    /// Returns a layer that enforces other limits on the same backend, with the settings of this
+    /// layer: for a stack of layers with something between them, such as authentication.
+    ///
+    /// Nothing observes the new layer. [`settlements`](Self::settlements) counts those of both.
+    /// Permits are counted for each layer by itself. If the limits or settings of this layer are
+    /// replaced, the new layer keeps its own.
+    ///
+    /// ```
+    /// use throttle_tower::extract::Extension;
+    /// use throttle_tower::{ClientIp, Dialect, Gcra, Rate, ThrottleLayer, limit};
+    ///
+    /// #[derive(Clone)]
+    /// struct User(u64);
+    ///
+    /// let per_ip = limit("per-ip", Gcra::new(Rate::per_second(20))).by(ClientIp::peer());
+    /// let per_user = limit("per-user", Gcra::new(Rate::per_minute(60)))
+    ///     .by(Extension::by(|user: &User| user.0));
+    /// let outside = ThrottleLayer::builder(per_ip)
+    ///     .headers(Dialect::Draft07)
+    ///     .retry_jitter(10)
+    ///     .build()?;
+    /// let inside = outside.with_limits(per_user)?; // with the same headers and the same jitter
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a limit's configuration is wrong, if the backend can fail and neither the limit nor this
+    /// layer has an [`on_error`](ThrottleBuilder::on_error), or if the backend does not support
+    /// these limits.
+    pub fn with_limits(&self, limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
+        let template = self.current.now();
+        let next = of_version(&template, limits);
+        let version = build_version(next, &Origin::Template(&template))?;
+        Ok(Self {
+            current: Live::new(version),
+        })
     }
-    let on_error = |index: usize| shared.options.on_error_of(shared.applied.get(index)?);
-    let store = shared.options.local_store.clone().unwrap_or_default();
-    shared.share = Shares::new(&store, B::set(&shared.prepared), &on_error)?;
-    if let Some(share) = &shared.share {
-        Arc::make_mut(&mut shared.announced).set_share(share.set());
-        shared.options.local_store = Some(store);
+
+    /// Enforces other limits from the next request on, with the same settings, backend and
+    /// observers: in this layer, its clones and its services. A program that reads its limits from
+    /// a database calls it when they have changed. Layers of [`with_limits`](Self::with_limits) do
+    /// not follow.
+    ///
+    /// * A request is decided by the limits that it began with, also if it waits for its turn
+    ///   meanwhile, and its charges are settled by them. Requests that come later do not queue
+    ///   after those that wait by the former limits.
+    /// * Units that were used stay used as long as the name of the limit and its keys stay. Permits
+    ///   count on by the limit's name.
+    /// * [`Observer::built`](crate::Observer::built) is called before the first request meets the
+    ///   limits. If it panics, the former limits stay.
+    /// * A service that is never called, such as the one that axum clones for each request, keeps
+    ///   the limits that it was made with in memory. Its clones enforce the new ones.
+    ///
+    /// Calls follow each other, so `Observer::built` must not make one. A call blocks until the
+    /// limits are built, which may take a millisecond for a thousand limits.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use throttle_tower::{Constant, FixedWindow, Rate, ThrottleLayer, limit};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let per_hour = |count| limit("all", FixedWindow::new(Rate::per_hour(count))).by(Constant);
+    /// let throttle = ThrottleLayer::new(per_hour(1))?;
+    /// let service = throttle.layer(service_fn(async |_: Request<()>| {
+    ///     Ok::<_, std::convert::Infallible>(Response::new(()))
+    /// }));
+    /// let status = async || service.clone().oneshot(Request::new(())).await.unwrap().status();
+    /// assert_eq!([status().await, status().await].map(|status| status.as_u16()), [200, 429]);
+    /// throttle.replace(per_hour(2))?;
+    /// assert_eq!([status().await, status().await].map(|status| status.as_u16()), [200, 429]);
+    /// assert!(throttle.replace(per_hour(0)).is_err(), "two an hour stay");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a limit's configuration is wrong, if the backend can fail and neither the limit nor this
+    /// layer has an [`on_error`](ThrottleBuilder::on_error), or if the backend does not support
+    /// these limits. The former limits then stay.
+    pub fn replace(&self, limits: impl IntoLimitTree) -> Result<(), ConfigError> {
+        self.current.replace(|former| {
+            let next = ThrottleBuilder {
+                observers: former.options.observers.to_given(),
+                ..of_version(former, limits)
+            };
+            build_version(next, &Origin::Former(former))
+        })
     }
-    Ok(())
+
+    /// Enforces other limits with other settings, as [`replace`](Self::replace) does. The backend
+    /// and the observers are those of `next`, too: units that were used stay used on the same
+    /// backend only.
+    ///
+    /// Without a [store for shares](ThrottleBuilder::local_store), `next` has that of this layer.
+    ///
+    /// ```
+    /// use throttle_tower::{Constant, Dialect, Gcra, MemoryBackend, Rate, ThrottleLayer, limit};
+    ///
+    /// let store = MemoryBackend::new();
+    /// let per_second = |count| limit("all", Gcra::new(Rate::per_second(count))).by(Constant);
+    /// let builder = |count| ThrottleLayer::builder(per_second(count)).backend(store.clone());
+    /// let throttle = builder(10).build()?;
+    /// throttle.replace_with(builder(20).headers(Dialect::Draft07))?;
+    /// assert!(throttle.replace_with(builder(0)).is_err(), "20 a second stay");
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`ThrottleBuilder::build`]. The former limits and settings then stay.
+    pub fn replace_with(&self, next: ThrottleBuilder<B>) -> Result<(), ConfigError> {
+        self.current
+            .replace(|former| build_version(next, &Origin::Former(former)))
+    }
 }
 
-/// # Errors
-///
-/// Names the policy that does not say what happens when the store fails, or that cannot be enforced
-/// by refusing.
-fn check<B: Backend>(
-    backend: &B,
-    policies: &[Policy],
-    applied: &[LimitSettings],
-    options: &Options,
-) -> Result<(), ConfigError> {
-    for (limit, policy) in applied.iter().zip(policies) {
-        match options.on_error_of(limit) {
-            None if backend.can_fail() => {
-                let rule = "the backend can fail, and there is no silent default; add \
-                    .on_error(OnError::local(n)) to \
-                            let this process decide then by a part of the limit, where n \
-                            processes share it, \
-                            .on_error(OnError::Open) to admit requests, or \
-                            .on_error(OnError::Closed) to answer \
-                            503, to the limit, or to the layer's builder";
-                return Err(ConfigError::new("on_error", "not set", rule).in_policy(policy.name()));
-            }
-            Some(OnError::Local { processes: 0 }) => {
-                let rule =
-                    "at least one process shares the limit: this one; give the number that you run";
-                return Err(
-                    ConfigError::new("processes of on_error", 0, rule).in_policy(policy.name())
-                );
-            }
-            _ => {}
-        }
-        if limit.charge_rules.ban.is_some() && !backend.has_exceptions() {
-            let rule = "this backend cannot ban keys, so the limit would never ban; remove the \
-                ban, or use a backend whose has_exceptions() is true, such as MemoryBackend or \
-                RedisBackend; one of your own implements strike, except, exceptions and \
-                has_exceptions of Backend";
-            return Err(ConfigError::new("ban", "unsupported", rule).in_policy(policy.name()));
-        }
-        let mut tiers = policy.tiers().map(|(_, tier)| tier).chain([policy]);
-        tiers
-            .try_for_each(|tier| check_refuses(tier.algorithm()))
-            .map_err(|error| error.in_policy(policy.name()))?;
+impl<B: Backend> ThrottleBuilder<B> {
+    /// Builds the layer, and reports it to its observers.
+    ///
+    /// # Errors
+    ///
+    /// If a limit's configuration is wrong, if the backend can fail and a limit does not say what
+    /// happens then ([`Limit::on_error`](crate::Limit::on_error), or [`on_error`](Self::on_error)
+    /// for all), or if the backend does not support these limits. The error names the policy, the
+    /// field, the value and the bound.
+    pub fn build(self) -> Result<ThrottleLayer<B>, ConfigError> {
+        let version = build_version(self, &Origin::New)?;
+        Ok(ThrottleLayer {
+            current: Live::new(version),
+        })
     }
-    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use throttle_core::{LeakyBucket, Rate};
-
-    use crate::{Constant, ThrottleLayer, limit};
-
-    #[test]
-    fn limit_that_delays_is_an_error_in_a_throttle() {
-        let bucket = LeakyBucket::new(Rate::per_second(1)).build().unwrap();
-        let delays = limit("queue", bucket).by(Constant);
-        let error = ThrottleLayer::new(delays).unwrap_err();
-        assert_eq!(
-            (error.policy(), error.field(), error.value()),
-            (Some("queue"), "algorithm", "leaky_bucket")
-        );
+/// The settings and the backend of a version, for other limits. Nothing observes them.
+fn of_version<B: Backend>(
+    version: &SharedLayer<B>,
+    limits: impl IntoLimitTree,
+) -> ThrottleBuilder<B> {
+    ThrottleBuilder {
+        limits: limits.into_limit_tree(),
+        backend: version.backend.clone(),
+        observers: Vec::new(),
+        settings: version.options.settings.clone(),
     }
 }

@@ -305,15 +305,14 @@ impl LimitReport {
     /// The indices of the [near](Self::near) policies.
     #[inline(never)]
     pub(super) fn near_indices(&self) -> SmallVec<[usize; 2]> {
-        let (announced, decision) = (self.announced(), self.decided());
-        let limits = announced
-            .warn_at
-            .iter()
-            .zip(decision.statuses())
-            .enumerate();
-        let near = limits.filter(|(index, (warn_at, status))| {
-            let most = announced.terms(*index, status.tier()).quota.most;
-            warn_at.is_some_and(|warn_at| warn_at.is_reached(most, status))
+        let announced = self.announced();
+        let statuses = self.decided().statuses();
+        let limits = announced.limits.iter().zip(statuses).enumerate();
+        let near = limits.filter(|(index, (limit, status))| {
+            limit.warn_at.is_some_and(|warn_at| {
+                let most = announced.terms(*index, status.tier()).quota.most;
+                warn_at.is_reached(most, status)
+            })
         });
         near.map(|(index, _)| index).collect()
     }
@@ -410,7 +409,7 @@ mod tests {
         );
         let announced = Arc::new(Announcement::new(
             &policies,
-            |_| &[],
+            Arc::default(),
             ResponseOptions::default(),
         ));
         let call = |tier| Call::from(Key::CONSTANT).in_tier(tier);

@@ -1,12 +1,14 @@
 //! The middleware that refuses: its layer, its service and its future; and in [`steps`] what
 //! happens to a request.
 //!
-//! What a user sets is in `builder` and `builder_settings`, what responses say about the policies
-//! in `announcement`, and what clones of a layer share in `shared_layer`. If the limits are replaced, a
-//! request finds the new ones through `current`. `peek` states what would happen to a request;
-//! `status` writes it for clients that ask what they have left. `corrections` changes single keys.
+//! What a user sets is in `builder` and `builder_settings`. `build` makes layers of it, and their
+//! next versions by `version`. What responses say about the policies is in `announcement`, and what
+//! clones of a layer share in `shared_layer`. If the limits are replaced, a request finds the new
+//! ones through `current`. `peek` states what would happen to a request; `status` writes it for
+//! clients that ask what they have left. `corrections` changes single keys.
 
 // Before the others that add methods to the layer: docs list methods in the order of modules.
+mod build;
 mod layer;
 
 // The setters of a layer follow it.
@@ -14,7 +16,6 @@ mod builder;
 
 mod announcement;
 mod body;
-mod build;
 mod builder_settings;
 mod corrections;
 mod current;
@@ -44,6 +45,7 @@ mod shared_layer;
 mod status;
 mod steps;
 mod unknown_client;
+mod version;
 mod warning;
 mod without_layer;
 

@@ -47,7 +47,8 @@ impl LimitReport {
     /// tier.
     #[must_use]
     pub fn of(set: &PolicySet, decision: Decision) -> Self {
-        let mut announced = Announcement::new(set.policies(), |_| &[], ResponseOptions::default());
+        let mut announced =
+            Announcement::new(set.policies(), Arc::default(), ResponseOptions::default());
         announced.info = LayerInfo::of_policies(set.policies());
         Self::new(decision, Arc::new(announced))
     }

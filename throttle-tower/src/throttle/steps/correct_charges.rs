@@ -51,12 +51,19 @@ pub(super) fn open_account<B: Backend>(
 
 /// Charges a refused request to the limits for which attempts count, and counts a strike of each
 /// key that a limit with a ban has refused, in the background.
-#[inline(never)]
+#[inline]
 pub(super) fn count_refused<B: Backend>(
     shared: &Arc<SharedLayer<B>>,
     decision: &Decision,
     calls: &[Call],
 ) {
+    if shared.uses.charge_refused {
+        count_attempt(shared, decision, calls);
+    }
+}
+
+#[inline(never)]
+fn count_attempt<B: Backend>(shared: &Arc<SharedLayer<B>>, decision: &Decision, calls: &[Call]) {
     let statuses = decision.statuses().iter();
     for (index, ((limit, call), status)) in
         shared.applied.iter().zip(calls).zip(statuses).enumerate()

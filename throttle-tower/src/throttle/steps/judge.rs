@@ -74,9 +74,7 @@ pub(super) fn judge_decided<B: Backend>(
 ) -> Verdict {
     let decision = report.decided();
     if !decision.is_admitted() {
-        if shared.uses.charge_refused {
-            correct_charges::count_refused(shared, decision, &request.calls);
-        }
+        correct_charges::count_refused(shared, decision, &request.calls);
         return Verdict::Refuse(refuse::over_limit(shared, report, &request.calls, parts));
     }
     let permit = match shared

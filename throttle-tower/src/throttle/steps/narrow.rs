@@ -6,8 +6,8 @@ use throttle_core::{Backend, PolicyNode, PolicySet, PolicyTree};
 
 use crate::limit::SelectedLimits;
 use crate::throttle::announcement::Part;
-use crate::throttle::build::{make_share, unshared};
 use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::version::{make_share, unshared};
 
 /// What decides about a request for which these limits are selected.
 #[inline]

@@ -27,10 +27,7 @@ fn report_decided<B: Backend>(
     parts: &Parts,
 ) {
     let announced = report.map_or(&*shared.announced, LimitReport::announced);
-    let near = report
-        .filter(|_| !announced.warn_at.is_empty())
-        .map(LimitReport::near_indices)
-        .unwrap_or_default();
+    let near = report.map(LimitReport::near_indices).unwrap_or_default();
     shared.options.observers.decided(&Event {
         outcome,
         decision: report.map(LimitReport::decided),

@@ -132,9 +132,7 @@ fn refused<B: Backend>(
     decision: &Decision,
     calls: &[Call],
 ) -> Ruling {
-    if shared.uses.charge_refused {
-        correct_charges::count_refused(shared, decision, calls);
-    }
+    correct_charges::count_refused(shared, decision, calls);
     let policies = &shared.announced.policies;
     let policy = decision.binding().and_then(|index| policies.get(index));
     Ruling::Refused(policy.map(|policy| policy.policy_name().clone()))
