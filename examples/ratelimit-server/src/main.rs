@@ -1,6 +1,10 @@
 //! A rate limit service for Envoy and other proxies; see README.md.
 
+mod check;
+mod exporter;
 mod files;
+mod http;
+mod json;
 mod limits;
 mod server;
 mod service;
@@ -12,10 +16,13 @@ mod tests;
 use std::path::PathBuf;
 
 use clap::Parser;
+use tracing::Level;
+use tracing_subscriber::EnvFilter;
 
 use crate::files::Files;
 use crate::server::Server;
 use crate::settings::Settings;
+use crate::store::Store;
 
 /// A rate limit service for Envoy and other proxies
 #[derive(Parser)]
@@ -36,5 +43,24 @@ async fn main() -> anyhow::Result<()> {
         print!("{}", config.dump());
         return Ok(());
     }
-    Server::start(settings).await?.run().await
+    log(settings.json_logs);
+    // First, so that every metric is there from the first request on.
+    let metrics = exporter::install()?;
+    let store = Store::open(&settings)?;
+    Server::start(store, settings, metrics).await?.run().await
+}
+
+/// `RUST_LOG` says what is logged; without it, all but details.
+fn log(as_json: bool) {
+    let filter = EnvFilter::builder()
+        .with_default_directive(Level::INFO.into())
+        .from_env_lossy();
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false);
+    if as_json {
+        lines.json().init();
+    } else {
+        lines.init();
+    }
 }

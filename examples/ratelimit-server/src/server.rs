@@ -4,13 +4,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use metrics_exporter_prometheus::PrometheusHandle;
+use throttle_tower::Page;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
+use crate::check::{Check, Following};
 use crate::files::Files;
+use crate::http::{self, App};
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -18,61 +23,92 @@ use crate::store::Store;
 /// A server that listens.
 pub struct Server {
     pub grpc: SocketAddr,
-    /// `true` ends it.
-    stop: watch::Sender<bool>,
-    tasks: JoinSet<anyhow::Result<()>>,
+    pub http: SocketAddr,
+    pub admin: SocketAddr,
+    tasks: Tasks,
+    health: tonic_health::server::HealthReporter,
     store: Store,
     shutdown: Duration,
+    _following: Option<Following>,
+}
+
+/// The listeners.
+struct Tasks {
+    running: JoinSet<anyhow::Result<()>>,
+    /// `true` ends them.
+    stop: watch::Sender<bool>,
 }
 
 impl Server {
-    pub async fn start(settings: Settings) -> anyhow::Result<Self> {
-        let store = Store::open(&settings)?;
-        Self::on(store, settings).await
-    }
-
     /// Starts on a store.
-    pub async fn on(store: Store, settings: Settings) -> anyhow::Result<Self> {
+    pub async fn start(
+        store: Store,
+        settings: Settings,
+        metrics: PrometheusHandle,
+    ) -> anyhow::Result<Self> {
         let files = Files::read(settings.limits.as_deref())?;
         let service = Service::new(
             store.backend.clone(),
             files.config(settings.shadow_mode)?,
             &settings,
         );
-        let (stop, stopped) = watch::channel(false);
-        let mut tasks = JoinSet::new();
+        let page = Page::new();
+        let rules = settings
+            .rules
+            .as_deref()
+            .map(|rules| Check::new(rules, store.backend.clone(), &page));
+        let (check, following) = rules.transpose()?.unzip();
+
+        let mut tasks = Tasks {
+            running: JoinSet::new(),
+            stop: watch::Sender::new(false),
+        };
+        let app = App {
+            service: service.clone(),
+            stopped: tasks.stop.subscribe(),
+        };
+        let http = tasks.serve(
+            listen("http", settings.http).await?,
+            http::proxies(app.clone(), check),
+        )?;
+        let admin = tasks.serve(
+            listen("admin", settings.admin).await?,
+            http::operators(app, &page, metrics),
+        )?;
 
         let listener = listen("grpc", settings.grpc).await?;
         let grpc = listener.local_addr()?;
-        let (reporter, health) = tonic_health::server::health_reporter();
-        let rate_limits = RateLimitServiceServer::new(service.clone());
-        reporter
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health
             .set_serving::<RateLimitServiceServer<Service>>()
             .await;
         let router = tonic::transport::Server::builder()
-            .add_service(health)
-            .add_service(rate_limits);
-        let ended = ended(stopped.clone());
-        tasks.spawn(async move {
+            .add_service(health_service)
+            .add_service(RateLimitServiceServer::new(service.clone()));
+        let ended = ended(tasks.stop.subscribe());
+        tasks.running.spawn(async move {
             Ok(router
                 .serve_with_incoming_shutdown(TcpListenerStream::new(listener), ended)
                 .await?)
         });
 
-        tokio::spawn(files.follow(settings.limits, settings.shadow_mode, service.clone()));
+        tokio::spawn(files.follow(settings.limits, settings.shadow_mode, service));
         let shutdown = Duration::from_secs(settings.shutdown_seconds);
         Ok(Self {
             grpc,
-            stop,
+            http,
+            admin,
             tasks,
+            health,
             store,
             shutdown,
+            _following: following,
         })
     }
 
     /// Runs until the process is asked to end.
     pub async fn run(self) -> anyhow::Result<()> {
-        tracing::info!(grpc = %self.grpc, "listening");
+        tracing::info!(grpc = %self.grpc, http = %self.http, admin = %self.admin, "listening");
         let mut terminated =
             tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {
@@ -84,18 +120,41 @@ impl Server {
 
     /// Takes no more requests, answers those that it has, and saves the counts.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.stop.send_replace(true);
+        tracing::info!("ending");
+        self.health
+            .set_not_serving::<RateLimitServiceServer<Service>>()
+            .await;
+        self.health
+            .set_service_status("", tonic_health::ServingStatus::NotServing)
+            .await;
+        self.tasks.stop.send_replace(true);
         let all = async {
-            while let Some(task) = self.tasks.join_next().await {
+            while let Some(task) = self.tasks.running.join_next().await {
                 task??;
             }
             anyhow::Ok(())
         };
-        if tokio::time::timeout(self.shutdown, all).await.is_err() {
-            tracing::warn!("some clients did not disconnect");
+        match tokio::time::timeout(self.shutdown, all).await {
+            Ok(ended) => ended?,
+            Err(_) => tracing::warn!("some clients have not disconnected"),
         }
         drop(self.store.saver.take());
         Ok(())
+    }
+}
+
+impl Tasks {
+    /// Serves HTTP, and returns the address.
+    fn serve(&mut self, listener: TcpListener, router: Router) -> anyhow::Result<SocketAddr> {
+        let address = listener.local_addr()?;
+        let ended = ended(self.stop.subscribe());
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
+        self.running.spawn(async move {
+            Ok(axum::serve(listener, router)
+                .with_graceful_shutdown(ended)
+                .await?)
+        });
+        Ok(address)
     }
 }
 

@@ -13,3 +13,4 @@ mod unit;
 
 pub use config::Config;
 pub use found::{Found, Hits};
+pub use unit::Unit;

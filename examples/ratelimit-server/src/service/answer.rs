@@ -56,7 +56,7 @@ impl Service {
     ) -> Result<(bool, Vec<Standing>), Status> {
         let mut standings = vec![Standing::NONE; asked.hits.len()];
         let mut rounds = Vec::new();
-        for members in asked.rounds() {
+        for members in asked.rounds()? {
             let round = match self.decide(limits, &asked.hits, members).await {
                 Ok(round) => round,
                 Err(error) => {

@@ -9,6 +9,11 @@ use super::InForce;
 use super::hit::Hit;
 use crate::limits::{Found, Hits};
 
+/// More are for clients that want to keep the server busy: descriptors of a request, and keys that
+/// one limit has in it.
+const MOST_DESCRIPTORS: usize = 1_000;
+const MOST_ROUNDS: usize = 16;
+
 /// What a request asks for.
 pub struct Asked {
     pub hits: Vec<Hit>,
@@ -35,6 +40,10 @@ impl Asked {
             return Err(Status::invalid_argument(
                 "there is no descriptor; send at least one",
             ));
+        }
+        if request.descriptors.len() > MOST_DESCRIPTORS {
+            let message = format!("a request has at most {MOST_DESCRIPTORS} descriptors");
+            return Err(Status::invalid_argument(message));
         }
         let mut found = Vec::with_capacity(request.descriptors.len());
         for descriptor in &request.descriptors {
@@ -93,7 +102,7 @@ impl Asked {
     }
 
     /// The hits in as few rounds as may be: a set holds a policy once.
-    pub fn rounds(&self) -> Vec<Vec<usize>> {
+    pub fn rounds(&self) -> Result<Vec<Vec<usize>>, Status> {
         let mut rounds: Vec<Vec<usize>> = Vec::new();
         for (index, hit) in self.hits.iter().enumerate() {
             let is_free = |round: &&mut Vec<usize>| {
@@ -106,6 +115,10 @@ impl Asked {
                 None => rounds.push(vec![index]),
             }
         }
-        rounds
+        if rounds.len() > MOST_ROUNDS {
+            let message = format!("a request has at most {MOST_ROUNDS} keys of one limit");
+            return Err(Status::invalid_argument(message));
+        }
+        Ok(rounds)
     }
 }

@@ -23,6 +23,11 @@ pub struct Members {
 }
 
 impl Sets {
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     pub fn find(
         &self,
         backend: &BoxBackend,

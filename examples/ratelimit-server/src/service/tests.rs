@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
+use prost::Message;
 use throttle_core::{BoxBackend, ManualClock, MemoryBackend};
 
 use super::Service;
@@ -216,18 +217,23 @@ async fn request_that_makes_no_sense_is_an_invalid_argument() {
         let error = bench.service.answer(&wrong).await.unwrap_err();
         assert_eq!(error.code(), tonic::Code::InvalidArgument, "{error}");
     }
-    let many = (0..1_100)
-        .map(|n| own_limit(&[(&format!("key{n}"), "")], 5, 1))
-        .collect();
-    assert_eq!(
-        bench
-            .service
-            .answer(&request(many))
-            .await
-            .unwrap()
-            .overall_code(),
-        Code::Ok
-    );
+    let own = |many, unit| {
+        let each = (0..many).map(|n| own_limit(&[(&format!("key{n}"), "")], 5, unit));
+        request(each.collect())
+    };
+    let key = |many| {
+        request(
+            (0..many)
+                .map(|n| descriptor(&[("user", &format!("{n}"))]))
+                .collect(),
+        )
+    };
+    for (most, more) in [(own(100, 1), own(1_001, 1)), (key(16), key(17))] {
+        let admitted = bench.service.answer(&most).await.unwrap();
+        assert_eq!(admitted.overall_code(), Code::Ok);
+        let error = bench.service.answer(&more).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::InvalidArgument, "{error}");
+    }
 }
 
 #[tokio::test]
@@ -643,4 +649,54 @@ descriptors:
     );
     assert!(chosen().await.contains("\"two\""));
     assert_eq!(chosen().await, "None");
+}
+
+/// Xorshift: the same numbers in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound as u64).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn random_messages_are_answered_or_refused_and_nothing_grows() {
+    let bench = bench(TWO);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let start = request(vec![
+        hits(&[("user", "ada"), ("path", "/")], 3),
+        own_limit(&[("path", "/")], 5, 2),
+        refund(&[("user", "eve")], 7),
+    ])
+    .encode_to_vec();
+    let (mut messages, mut answers) = (0, 0);
+    for _ in 0..100_000 {
+        let mut bytes = start.clone();
+        for _ in 0..=random.below(2) {
+            let at = random.below(bytes.len());
+            match random.below(4) {
+                0 => bytes[at] = u8::try_from(random.below(256)).unwrap(),
+                1 => bytes[at] ^= 1 << random.below(8),
+                2 => bytes.truncate(at.max(1)),
+                _ => bytes.extend_from_within(at..),
+            }
+        }
+        if let Ok(message) = RateLimitRequest::decode(&bytes[..]) {
+            messages += 1;
+            match bench.service.answer(&message).await {
+                Ok(answer) => {
+                    answers += 1;
+                    assert_eq!(answer.statuses.len(), message.descriptors.len());
+                }
+                Err(error) => assert_eq!(error.code(), tonic::Code::InvalidArgument),
+            }
+        }
+    }
+    assert!(messages > 5_000 && answers > 1_000, "{messages} {answers}");
+    assert!(bench.service.in_force().sets.len() < 4_096);
+    assert!(bench.admits(&[("user", "bob")]).await);
 }

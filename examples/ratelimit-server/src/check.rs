@@ -1,0 +1,103 @@
+//! Limits for proxies that ask by HTTP whether a request may pass: Traefik's forwardAuth, Caddy's
+//! forward_auth, nginx's auth_request.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Query, State};
+use axum::http::header::HOST;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use throttle_core::BoxBackend;
+use throttle_rules::{Registry, Rules, Watch};
+use throttle_tower::{Metrics, Page, ThrottleLayer};
+use tower::{Layer, ServiceExt, service_fn};
+
+/// What the proxies call the parts of the request that they ask about.
+const METHOD: [&str; 2] = ["x-forwarded-method", "x-original-method"];
+const URI: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
+const FORWARDED_HOST: &str = "x-forwarded-host";
+
+/// The limits of a rule file.
+#[derive(Clone)]
+pub struct Check {
+    layer: ThrottleLayer<BoxBackend>,
+}
+
+/// What follows the file.
+pub struct Following(#[expect(dead_code, reason = "it is kept")] Watch);
+
+#[derive(Deserialize)]
+pub struct Answer {
+    deny: Option<u16>,
+}
+
+impl Check {
+    pub fn new(file: &Path, backend: BoxBackend, page: &Page) -> anyhow::Result<(Self, Following)> {
+        let builder = ThrottleLayer::builder(())
+            .backend(backend)
+            .observe(Metrics::new("check"))
+            .observe(page.clone());
+        let (layer, handle) = Rules::from_path(file, Registry::new())?.layer_with(builder)?;
+        handle.on_reload(|reloaded| match reloaded {
+            Ok(change) => tracing::info!(%change, "other rules are in force"),
+            Err(error) => tracing::error!(%error, "the former rules stay in force"),
+        });
+        Ok((Self { layer }, Following(handle.watch()?)))
+    }
+
+    /// `/check`
+    pub async fn answer(
+        State(check): State<Self>,
+        Query(answer): Query<Answer>,
+        ConnectInfo(peer): ConnectInfo<SocketAddr>,
+        request: Request<Body>,
+    ) -> Response {
+        let (parts, _) = request.into_parts();
+        let Some(request) = asked_about(parts, peer) else {
+            return (
+                StatusCode::BAD_REQUEST,
+                "the forwarded method or URI cannot be read\n",
+            )
+                .into_response();
+        };
+        let admitted =
+            service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+        let mut response = match check.layer.layer(admitted).oneshot(request).await {
+            Ok(response) => response.map(Body::new),
+            Err(never) => match never {},
+        };
+        if let (StatusCode::TOO_MANY_REQUESTS, Some(deny)) = (response.status(), answer.deny) {
+            *response.status_mut() =
+                StatusCode::from_u16(deny).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+        }
+        response
+    }
+}
+
+/// The request that a proxy asks about. `None` if it cannot be one.
+fn asked_about(parts: Parts, peer: SocketAddr) -> Option<Request<Body>> {
+    let mut headers = parts.headers;
+    let first = |headers: &HeaderMap, names: [&str; 2]| {
+        names.iter().find_map(|name| headers.get(*name).cloned())
+    };
+    let method = first(&headers, METHOD)
+        .map_or(Ok(parts.method), |method| method.as_bytes().try_into())
+        .ok()?;
+    let uri = first(&headers, URI).unwrap_or(HeaderValue::from_static("/"));
+    if let Some(host) = headers.get(FORWARDED_HOST).cloned() {
+        headers.insert(HOST, host);
+    }
+    let mut request = Request::builder()
+        .method(method)
+        .uri(uri.as_bytes())
+        .body(Body::empty())
+        .ok()?;
+    *request.headers_mut() = headers;
+    request.extensions_mut().insert(ConnectInfo(peer));
+    Some(request)
+}
