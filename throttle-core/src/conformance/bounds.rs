@@ -2,11 +2,12 @@
 
 use std::num::NonZeroU32;
 
+use super::Harness;
 use super::races::start;
 use super::replay::START;
+use super::sample::{span, unit_samples};
 use super::subject::Subject;
 use super::traces::policy;
-use super::{Harness, Sample};
 use crate::algorithm::Gcra;
 use crate::backend::{BackendErrorKind, Call, Receipt};
 use crate::key::Key;
@@ -18,96 +19,105 @@ use crate::time::{ManualClock, Timestamp};
 
 /// Two clocks that take turns on one key admit at most one capacity each, however far they are
 /// apart. On the earlier one an exhausted key stays exhausted.
-pub fn law_07_two_clocks_buy_nothing_twice<H: Harness>(sample: &Sample) {
-    let harness = start::<H>();
-    let subject = Subject::new(&harness, policy("policy", sample.algorithm()));
-    let span = sample.span();
-    for apart in [1, span / 4, span, 7 * span, 100 * span] {
-        let key = Key::from(apart);
-        let mut early = 0;
-        let mut late = 0;
-        for _ in 0..6 {
-            harness.set_time(START);
-            early += subject.exhaust(&key);
-            harness.set_time(START.after_micros(apart));
-            late += subject.exhaust(&key);
+pub fn law_07_two_clocks_buy_nothing_twice<H: Harness>() {
+    for sample in unit_samples::<H>() {
+        let name = sample.name();
+        let harness = start::<H>();
+        let subject = Subject::new(&harness, policy("policy", &sample));
+        let span = span(&sample);
+        for apart in [1, span / 4, span, 7 * span, 100 * span] {
+            let key = Key::from(apart);
+            let mut early = 0;
+            let mut late = 0;
+            for _ in 0..6 {
+                harness.set_time(START);
+                early += subject.exhaust(&key);
+                harness.set_time(START.after_micros(apart));
+                late += subject.exhaust(&key);
+            }
+            let capacity = sample.capacity();
+            assert_eq!(
+                early, capacity,
+                "law 7, two clocks, {name}: units on the early one, {apart} µs behind"
+            );
+            assert!(
+                late <= capacity,
+                "law 7, two clocks, {name}: {late} units on the late one, {apart} µs ahead"
+            );
+            let before = Timestamp::from_micros(START.as_micros() - apart.cast_signed());
+            harness.set_time(before);
+            let refused = subject.take(&key, 1);
+            let wait = refused.retry_after().unwrap_or_default();
+            assert!(
+                !refused.is_admitted() && wait.as_micros() > u128::from(apart),
+                "law 7, a step back, {name}: `retry_after` ends before the clock has caught up: {refused:?}"
+            );
         }
-        let capacity = sample.capacity();
-        assert_eq!(
-            early, capacity,
-            "law 7, two clocks: units on the early one, {apart} µs behind"
-        );
-        assert!(
-            late <= capacity,
-            "law 7, two clocks: {late} units on the late one, {apart} µs ahead"
-        );
-        let before = Timestamp::from_micros(START.as_micros() - apart.cast_signed());
-        harness.set_time(before);
-        let refused = subject.take(&key, 1);
-        let wait = refused.retry_after().unwrap_or_default();
-        assert!(
-            !refused.is_admitted() && wait.as_micros() > u128::from(apart),
-            "law 7, a step back: `retry_after` ends before the clock has caught up: {refused:?}"
-        );
     }
 }
 
 /// A key that is forgotten on the later of two clocks and used on the earlier one gains no more
 /// than the time between the clocks is worth, however often they take turns.
-pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>(sample: &Sample) {
-    let harness = start::<H>();
-    let subject = Subject::new(&harness, policy("policy", sample.algorithm()));
-    let key = Key::from("forgotten");
-    let mut bought = 0;
-    for round in 0..24 {
-        harness.set_time(START);
-        bought += subject.exhaust(&key);
-        harness.set_time(START.after_micros(3 * sample.span()));
-        for other in 0..16 {
-            let _ = subject.take(&Key::from(round * 16 + other), 1);
+pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>() {
+    for sample in unit_samples::<H>() {
+        let name = sample.name();
+        let harness = start::<H>();
+        let subject = Subject::new(&harness, policy("policy", &sample));
+        let key = Key::from("forgotten");
+        let mut bought = 0;
+        for round in 0..24 {
+            harness.set_time(START);
+            bought += subject.exhaust(&key);
+            harness.set_time(START.after_micros(3 * span(&sample)));
+            for other in 0..16 {
+                let _ = subject.take(&Key::from(round * 16 + other), 1);
+            }
         }
+        // One to begin with, one for each span, one at either end of a window.
+        let most = 6 * sample.capacity();
+        assert!(
+            bought <= most,
+            "law 7, forgetting, {name}: {bought} units on two clocks that took turns, at most {most}"
+        );
     }
-    // One to begin with, one for each span, one at either end of a window.
-    let most = 6 * sample.capacity();
-    assert!(
-        bought <= most,
-        "law 7, forgetting: {bought} units on two clocks that took turns, at most {most}"
-    );
 }
 
 /// Filling the store is no amnesty: while other keys arrive, refused keys stay refused and their
 /// waits do not grow. Only a store that holds fewer than two thousand keys is really tested here.
-pub fn law_09_denied_stay_denied<H: Harness>(sample: &Sample) {
-    let harness = start::<H>();
-    let subject = Subject::new(&harness, policy("policy", sample.algorithm()));
-    let denied = |number| Key::builder().text("denied").number(number).finish();
-    let mut shortest = u64::MAX;
-    for number in 0..10 {
-        assert!(
-            subject
-                .take(&denied(number), sample.capacity())
-                .is_admitted()
-        );
-        let wait = subject.take(&denied(number), 1).retry_after();
-        shortest = shortest.min(wait.map_or(0, |wait| wait.as_micros() as u64));
-    }
-    for step in 0..=10 {
-        // The step before the last stands one microsecond before the end of the wait.
-        let since = match step {
-            10 => shortest,
-            9 => shortest - 1,
-            _ => shortest / 10 * step,
-        };
-        harness.set_time(START.after_micros(since));
-        for other in 0..200 * u64::from(step < 10) {
-            let _ = subject.take(&Key::from(step * 200 + other), 1);
-        }
+pub fn law_09_denied_stay_denied<H: Harness>() {
+    for sample in unit_samples::<H>() {
+        let name = sample.name();
+        let harness = start::<H>();
+        let subject = Subject::new(&harness, policy("policy", &sample));
+        let denied = |number| Key::builder().text("denied").number(number).finish();
+        let mut shortest = u64::MAX;
         for number in 0..10 {
-            assert_eq!(
-                subject.take(&denied(number), 1).is_admitted(),
-                step == 10,
-                "law 9, no amnesty: `is_admitted` after {since} of {shortest} µs"
+            assert!(
+                subject
+                    .take(&denied(number), sample.capacity())
+                    .is_admitted()
             );
+            let wait = subject.take(&denied(number), 1).retry_after();
+            shortest = shortest.min(wait.map_or(0, |wait| wait.as_micros() as u64));
+        }
+        for step in 0..=10 {
+            // The step before the last stands one microsecond before the end of the wait.
+            let since = match step {
+                10 => shortest,
+                9 => shortest - 1,
+                _ => shortest / 10 * step,
+            };
+            harness.set_time(START.after_micros(since));
+            for other in 0..200 * u64::from(step < 10) {
+                let _ = subject.take(&Key::from(step * 200 + other), 1);
+            }
+            for number in 0..10 {
+                assert_eq!(
+                    subject.take(&denied(number), 1).is_admitted(),
+                    step == 10,
+                    "law 9, no amnesty, {name}: `is_admitted` after {since} of {shortest} µs"
+                );
+            }
         }
     }
 }
@@ -170,26 +180,29 @@ pub fn law_09_keys_keep_what_they_used_under_gone_parameters<H: Harness>() {
 
 /// A charge that a process made to its own share while the store was down changes nothing at the
 /// store.
-pub fn law_10_local_charges_are_left_alone<H: Harness>(sample: &Sample) {
-    let harness = start::<H>();
-    let subject = Subject::new(&harness, policy("policy", sample.algorithm()));
-    let key = Key::from("charged here and there");
-    assert!(subject.take(&key, 2).is_admitted());
-    let memory = MemoryBackend::builder()
-        .clock(ManualClock::new(START))
-        .build();
-    let share = LocalShare::new(&memory, subject.set(), NonZeroU32::MIN);
-    let share = share.expect("memory holds one policy");
-    for actual in [0, 3] {
-        let calls = [Call::from(key.clone()).costing(2)];
-        let decision = share.decide(&calls, BackendErrorKind::Unavailable);
-        let receipt = Receipt::of(&decision, &calls).expect("the share has units left");
-        let settled = subject.try_settle(receipt.actual(actual));
-        settled.expect("the backend settles");
-        assert_eq!(
-            subject.remaining(&key),
-            sample.capacity() - 2,
-            "law 10, a charge of a share: `remaining` at the store"
-        );
+pub fn law_10_local_charges_are_left_alone<H: Harness>() {
+    for sample in unit_samples::<H>() {
+        let name = sample.name();
+        let harness = start::<H>();
+        let subject = Subject::new(&harness, policy("policy", &sample));
+        let key = Key::from("charged here and there");
+        assert!(subject.take(&key, 2).is_admitted());
+        let memory = MemoryBackend::builder()
+            .clock(ManualClock::new(START))
+            .build();
+        let share = LocalShare::new(&memory, subject.set(), NonZeroU32::MIN);
+        let share = share.expect("memory holds one policy");
+        for actual in [0, 3] {
+            let calls = [Call::from(key.clone()).costing(2)];
+            let decision = share.decide(&calls, BackendErrorKind::Unavailable);
+            let receipt = Receipt::of(&decision, &calls).expect("the share has units left");
+            let settled = subject.try_settle(receipt.actual(actual));
+            settled.expect("the backend settles");
+            assert_eq!(
+                subject.remaining(&key),
+                sample.capacity() - 2,
+                "law 10, a charge of a share, {name}: `remaining` at the store"
+            );
+        }
     }
 }

@@ -75,6 +75,9 @@ pub(super) fn fields(set: &PolicySet, decision: &Decision) -> Vec<DecisionField>
     fields
 }
 
+/// The field of a step on an index beyond the set.
+pub(super) const WITHOUT_A_POLICY: &str = "a step on an index without a policy";
+
 /// What a step shows that the reference does not show.
 #[derive(Debug)]
 pub(super) struct Difference {
@@ -132,7 +135,9 @@ impl Difference {
     /// The law that the shortest trace breaks, by what the trace needs.
     pub(super) fn law(&self, trace: &[TraceStep]) -> &'static str {
         let needs = |is_needed: fn(&TraceStep) -> bool| trace.iter().any(is_needed);
-        if needs(
+        if self.field == WITHOUT_A_POLICY {
+            "contract, indices"
+        } else if needs(
             |step| matches!(step, TraceStep::OnKeys { step, .. } if !matches!(step, KeyStep::Reset(_))),
         ) {
             "contract, exceptions and bans"
@@ -156,7 +161,7 @@ impl Difference {
             "contract, `now`, `decide_at_once` and `decide_as_of`"
         } else if self.cause.has_idle_step {
             "law 1, refusals and peeks change nothing"
-        } else if needs(|step| matches!(step, TraceStep::OtherSet)) {
+        } else if needs(|step| matches!(step, TraceStep::Set(_))) {
             "law 7, a changed limit"
         } else if self.cause.is_behind {
             "law 7, a clock that steps back"

@@ -31,8 +31,8 @@
 //! # throttle_core::conformance::law_11_keys_are_injective::<InMemory>();
 //! ```
 //!
-//! The name of a test gives the law, the case and, if the case runs on each algorithm, the
-//! algorithm: `conformance::law_08_traces_equal_the_reference::gcra`. All cases are also public
+//! The name of a test gives the law and the case: `conformance::law_08_traces_equal_the_reference`.
+//! Most cases run on every algorithm, and name the algorithm that failed. All cases are also public
 //! functions, for another test runner.
 //!
 //! # What is compared with what
@@ -40,9 +40,10 @@
 //! Most of the kit is one driver. It replays long pseudo-random traces of every step that a backend
 //! has: decisions with costs, reserves, tiers and parameters of a key's own, awaited, immediate or
 //! as of another instant; peeks, settlements, resets, exceptions, strikes, lists, drains, dropped
-//! futures, a clock that steps in either direction, and a second set with the same policies. After
-//! each step it compares every field with the reference:
-//! [`PolicySet::decide`](crate::PolicySet::decide) on states that are never forgotten.
+//! futures, a clock that steps in either direction, clones of the backend, and a second set with
+//! the same policies. The keys are such that careless code would let meet. After each step it
+//! compares every field with the reference: [`PolicySet::decide`](crate::PolicySet::decide) on
+//! states that are never forgotten. [`law_08_trace_equals_the_reference`] runs it on your own sets.
 //!
 //! On a difference it shortens the trace, and says which law is broken, which field differs, and by
 //! which steps:
@@ -116,14 +117,14 @@ pub use names::{
     law_11_keys_are_injective, law_11_policies_are_isolated, law_11_reset_all_by_prefix,
 };
 pub use races::{
-    contract_clones_share_the_store, contract_index_without_a_policy_is_an_error,
     contract_one_of_racing_strikes_begins_the_ban, law_05_saturated_member_under_contention,
     law_06_exactly_k, law_06_racers_under_all_parameters_share_one_budget,
 };
-pub use sample::Sample;
+pub use trace::TraceOptions;
 pub use traces::{
     law_08_compositions_equal_the_reference, law_08_parameters_equal_the_reference,
-    law_08_traces_equal_the_reference, law_09_traces_of_many_keys_equal_the_reference,
+    law_08_trace_equals_the_reference, law_08_traces_equal_the_reference,
+    law_09_traces_of_many_keys_equal_the_reference,
 };
 
 /// How the kit starts a backend and sets its clock. See the [module](self) for an example.
@@ -152,6 +153,10 @@ pub trait Harness: Sized + Sync {
     /// refuse as they were when it was made. In traces of sets of several policies, the kit then
     /// compares only that a request is refused.
     const KEEPS_REFUSALS: bool = false;
+
+    /// Whether the backend passes each step on to another backend, on which the whole kit runs.
+    /// Defaults to `false`. If it is `true`, each case runs on one algorithm.
+    const IS_ADAPTER: bool = false;
 
     /// Starts an empty store for one test. Tests run at the same time, so stores on one server must
     /// be kept apart, for example by a prefix.

@@ -2,11 +2,12 @@
 
 use std::sync::Barrier;
 
+use super::Harness;
 use super::random::Random;
 use super::replay::START;
+use super::sample::unit_samples;
 use super::subject::Subject;
 use super::traces::policy;
-use super::{Harness, Sample};
 use crate::algorithm::{Algorithm, Ban, FixedWindow, IntoAlgorithm};
 use crate::backend::{Call, KeyStep};
 use crate::key::Key;
@@ -43,38 +44,45 @@ pub(super) fn start<H: Harness>() -> H {
     harness
 }
 
-fn per_day(limit: u64) -> Algorithm {
+pub(super) fn per_day(limit: u64) -> Algorithm {
     FixedWindow::new(Rate::per_day(limit))
         .into_algorithm()
         .expect("a valid quota")
 }
 
 /// Threads race for the last K units of a key, first with mixed costs. Exactly K are admitted.
-pub fn law_06_exactly_k<H: Harness>(sample: &Sample) {
-    let harness = start::<H>();
-    let subject = Subject::new(&harness, policy("policy", sample.algorithm()));
-    let capacity = sample.capacity();
-    for round in 0..12 {
-        let key = Key::from(round);
-        let used = round % 4;
-        if used > 0 {
-            assert!(subject.take(&key, used).is_admitted());
+pub fn law_06_exactly_k<H: Harness>() {
+    for sample in unit_samples::<H>() {
+        let name = sample.name();
+        let harness = start::<H>();
+        let subject = Subject::new(&harness, policy("policy", &sample));
+        let capacity = sample.capacity();
+        for round in 0..12 {
+            let key = Key::from(round);
+            let used = round % 4;
+            if used > 0 {
+                assert!(subject.take(&key, used).is_admitted());
+            }
+            let mixed = if round % 2 == 0 { 4 } else { 0 };
+            let admitted = race(|thread| {
+                let costs = (0..mixed).map(|i| 1 + (thread as u64 + i) % 3);
+                costs
+                    .chain(std::iter::repeat_n(1, capacity as usize))
+                    .filter(|cost| subject.take(&key, *cost).is_admitted())
+                    .sum::<u64>()
+            });
+            let admitted: u64 = admitted.into_iter().sum();
+            assert_eq!(
+                admitted,
+                capacity - used,
+                "law 6, exactly K, {name}: units admitted to {THREADS} threads in round {round}"
+            );
+            assert_eq!(
+                subject.remaining(&key),
+                0,
+                "law 6, exactly K, {name}: what remains"
+            );
         }
-        let mixed = if round % 2 == 0 { 4 } else { 0 };
-        let admitted = race(|thread| {
-            let costs = (0..mixed).map(|i| 1 + (thread as u64 + i) % 3);
-            costs
-                .chain(std::iter::repeat_n(1, capacity as usize))
-                .filter(|cost| subject.take(&key, *cost).is_admitted())
-                .sum::<u64>()
-        });
-        let admitted: u64 = admitted.into_iter().sum();
-        assert_eq!(
-            admitted,
-            capacity - used,
-            "law 6, exactly K: units admitted to {THREADS} threads in round {round}"
-        );
-        assert_eq!(subject.remaining(&key), 0, "law 6, exactly K: what remains");
     }
 }
 
@@ -171,53 +179,6 @@ pub fn contract_one_of_racing_strikes_begins_the_ban<H: Harness>() {
         assert!(
             !subject.take(&key, 1).is_admitted(),
             "contract, exceptions and bans: `is_admitted` of a banned key"
-        );
-    }
-}
-
-/// Clones of a backend, later handles on it and sets that are prepared again share one store.
-pub fn contract_clones_share_the_store<H: Harness>() {
-    let harness = start::<H>();
-    let sample = Sample::token_bucket();
-    let first = Subject::new(&harness, policy("policy", sample.algorithm()));
-    let again = first.prepared_again();
-    assert_eq!(
-        again.set(),
-        first.set(),
-        "contract, clones: the prepared set"
-    );
-    let other_handle = Subject::new(&harness, policy("policy", sample.algorithm()));
-    let key = Key::from("shared");
-    let subjects = [&first, &again, &other_handle];
-    for (used, subject) in subjects.into_iter().cycle().take(6).enumerate() {
-        assert_eq!(
-            subject.take(&key, 1).remaining(),
-            sample.capacity() - 1 - used as u64,
-            "contract, clones: `remaining` of one store"
-        );
-    }
-}
-
-/// A step on an index without a policy is an error, and does nothing.
-pub fn contract_index_without_a_policy_is_an_error<H: Harness>() {
-    let harness = start::<H>();
-    let subject = Subject::new(&harness, policy("policy", &per_day(9)));
-    let key = Key::from("key");
-    assert!(subject.take(&key, 9).is_admitted());
-    let lifted = KeyStep::Except(key.clone(), None);
-    for step in [
-        KeyStep::Reset(key.clone()),
-        lifted,
-        KeyStep::Exceptions { most: 9 },
-    ] {
-        assert!(
-            subject.try_run(1, step.clone()).is_err(),
-            "contract, indices: {step:?} of policy 1 of a set of one is no error"
-        );
-        assert_eq!(
-            subject.remaining(&key),
-            0,
-            "contract, indices: `remaining` after {step:?} of policy 1 of a set of one"
         );
     }
 }

@@ -14,9 +14,9 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// 0 .. `end`, which is at least 1 and so far below 2^64 that the bias does not matter.
+    /// 0 .. `end`, which is so far below 2^64 that the bias does not matter; 0 if `end` is 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.next() % end.max(1)
     }
 
     /// `low` ..= `high`.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Harness;
-use super::difference::{Cause, Difference, fields};
+use super::difference::{Cause, Difference, WITHOUT_A_POLICY, fields};
 use super::reference::Reference;
 use super::step::{ClockMove, TraceStep};
 use super::subject::{DropPoint, Manner, Subject};
@@ -20,23 +20,26 @@ pub(super) const START: Timestamp = Timestamp::from_micros(1_790_000_123_456_789
 /// How far behind its clock a backend may read it, in µs.
 const BEHIND: u64 = 100_000;
 
-/// Replays a trace on an empty store. Returns the first difference.
+/// Replays a trace on an empty store, from an instant on. Returns the first difference.
 pub(super) fn replay<H: Harness>(
     trees: &[PolicyTree],
+    start: Timestamp,
     trace: &[TraceStep],
 ) -> Result<(), Difference> {
     let harness = H::start();
-    harness.set_time(START);
-    let subjects = trees
-        .iter()
-        .map(|tree| Subject::new(&harness, tree.clone()));
+    harness.set_time(start);
+    let subject = |tree: &PolicyTree| Subject::new(&harness, tree.clone());
+    let mut subjects: Vec<Subject<'_, H>> = trees.iter().map(subject).collect();
+    // A clone of the backend and a set that is prepared again share the store.
+    let again: Vec<Subject<'_, H>> = subjects.iter().map(Subject::prepared_again).collect();
+    subjects.extend(again);
     let mut replay = Replay {
         harness: &harness,
-        subjects: subjects.collect(),
+        subjects,
         reference: Reference::new(),
         set: 0,
-        now: START,
-        latest: START,
+        now: start,
+        latest: start,
         wait: 0,
         reset: 0,
         charges: HashMap::new(),
@@ -77,8 +80,8 @@ impl<H: Harness> Replay<'_, H> {
                 self.move_clock(*to);
                 Ok(())
             }
-            TraceStep::OtherSet => {
-                self.set = (self.set + 1) % self.subjects.len();
+            TraceStep::Set(set) => {
+                self.set = *set;
                 Ok(())
             }
             TraceStep::Decide {
@@ -178,6 +181,9 @@ impl<H: Harness> Replay<'_, H> {
             exception.until = self.now.after_micros(micros);
         }
         let found = subject.try_run(policy, step.clone());
+        if policy == subject.set().policies().len() {
+            return same(WITHOUT_A_POLICY, &found.is_err(), &true);
+        }
         let Some(found) = self.is_done(&step, found)? else {
             return Ok(());
         };

@@ -25,8 +25,8 @@ pub(super) enum ClockMove {
 #[derive(Clone)]
 pub(super) enum TraceStep {
     Clock(ClockMove),
-    /// The other set decides from here on: the same policies, some of them lower.
-    OtherSet,
+    /// This set decides from here on: the same policies, some of them lower, or prepared again.
+    Set(usize),
     Decide {
         /// A number by which a settlement finds the charge.
         charge: usize,
@@ -112,7 +112,7 @@ impl fmt::Debug for TraceStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Clock(to) => write!(f, "clock {to:?}"),
-            Self::OtherSet => f.write_str("the other set decides"),
+            Self::Set(set) => write!(f, "set {set} decides"),
             Self::Decide {
                 charge,
                 calls,

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::names::hostile_keys;
 use super::random::Random;
+use super::replay::START;
+use super::sample::span;
 use super::step::{ClockMove, TraceStep};
 use super::subject::{DropPoint, Manner};
 use crate::algorithm::{
@@ -16,20 +19,47 @@ use crate::rate::Rate;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// What a trace is made of.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TraceOptions {
-    pub(super) seed: u64,
-    pub(super) length: usize,
-    /// µs in which the policies recover.
-    pub(super) span: u64,
-    pub(super) keys: u64,
-    /// Whether the clock steps back and requests are decided as of an earlier instant.
-    pub(super) steps_back: bool,
-    /// Whether other parameters than those that charged a key charge it.
-    pub(super) mixes_parameters: bool,
-    /// Whether keys have exceptions and bans.
-    pub(super) has_exceptions: bool,
+/// What a random trace contains.
+#[derive(Clone, Debug)]
+pub struct TraceOptions {
+    /// Two traces of one seed are the same.
+    pub seed: u64,
+    /// How many steps there are, apart from those of the clock. Defaults to 300.
+    pub length: usize,
+    /// When the trace begins. Defaults to an instant at which no window starts.
+    pub start: Timestamp,
+    /// Whether the clock steps back and requests are decided as of an earlier instant. Defaults to
+    /// `true`.
+    pub steps_back: bool,
+    /// Whether charges are settled. Defaults to `true`.
+    pub settles: bool,
+    /// Whether other parameters than those that charged a key charge it. Defaults to `true`.
+    pub mixes_parameters: bool,
+    /// Whether keys have exceptions and bans. Defaults to `true` for every other seed.
+    pub has_exceptions: bool,
+    /// The keys that all steps are about. Defaults to three that careless code would let meet.
+    pub keys: Vec<Key>,
+}
+
+impl TraceOptions {
+    /// Returns the defaults for a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut keys = hostile_keys();
+        let number = keys.len();
+        keys.rotate_left((seed % number as u64) as usize * 2 % number);
+        keys.truncate(3);
+        Self {
+            seed,
+            length: 300,
+            start: START,
+            steps_back: true,
+            settles: true,
+            mixes_parameters: true,
+            has_exceptions: seed % 2 == 1,
+            keys,
+        }
+    }
 }
 
 /// How many parameters of a key's own a trace uses.
@@ -37,8 +67,11 @@ const OWN: u64 = 12;
 
 /// A random trace on sets with the same policies. It is the same in every run.
 pub(super) fn trace(options: &TraceOptions, sets: &[PolicySet]) -> Vec<TraceStep> {
+    let policies = sets.iter().flat_map(PolicySet::policies);
+    let spans = policies.map(|policy| span(policy.algorithm())).collect();
     let mut draw = Draw {
         options,
+        spans,
         random: Random::new(options.seed),
         set: 0,
         charges: Vec::new(),
@@ -53,16 +86,23 @@ pub(super) fn trace(options: &TraceOptions, sets: &[PolicySet]) -> Vec<TraceStep
 
 struct Draw<'a> {
     options: &'a TraceOptions,
+    /// µs in which each policy recovers.
+    spans: Vec<u64>,
     random: Random,
-    /// The set that decides.
+    /// The set that decides, prepared once or once again.
     set: usize,
     /// The decisions that no settlement has named.
     charges: Vec<usize>,
 }
 
 impl Draw<'_> {
+    /// µs in which one of the policies recovers.
+    fn span(&mut self) -> u64 {
+        self.spans[self.random.below(self.spans.len() as u64) as usize]
+    }
+
     fn clock(&mut self) -> Option<ClockMove> {
-        let span = self.options.span;
+        let span = self.span();
         let forward = |micros: u64| ClockMove::By(micros.cast_signed());
         let random = &mut self.random;
         match random.below(100) {
@@ -84,11 +124,12 @@ impl Draw<'_> {
     }
 
     fn step(&mut self, number: usize, sets: &[PolicySet]) -> TraceStep {
-        let set = &sets[self.set];
-        let policies = set.policies().len() as u64;
-        let policy = self.random.below(policies) as usize;
+        let set = &sets[self.set % sets.len()];
+        let policies = set.policies().len();
+        let policy = self.random.below(policies as u64) as usize;
         let limit = &set.policies()[policy];
-        let key = Key::from(self.random.below(self.options.keys));
+        let number_of_key = self.number();
+        let key = self.options.keys[number_of_key].clone();
         let own_key = || {
             Key::builder()
                 .text("dropped")
@@ -98,17 +139,21 @@ impl Draw<'_> {
         let on_keys = |step| TraceStep::OnKeys { policy, step };
         match self.random.below(1_000) {
             0..=39 if self.options.mixes_parameters => {
-                self.set = (self.set + 1) % sets.len();
-                TraceStep::OtherSet
+                self.set = self.random.below(2 * sets.len() as u64) as usize;
+                TraceStep::Set(self.set)
             }
             40..=69 => on_keys(KeyStep::Reset(key)),
+            75..=79 => TraceStep::OnKeys {
+                policy: policies,
+                step: KeyStep::Reset(key),
+            },
             70..=74 => TraceStep::ResetAll {
                 prefix: self.prefix(limit),
             },
-            80..=189 => self.settle().unwrap_or(TraceStep::Forget),
-            190..=199 => TraceStep::Drain {
+            80..=189 if self.options.settles => self.settle().unwrap_or(TraceStep::Forget),
+            190..=199 if self.options.settles => TraceStep::Drain {
                 policy,
-                call: self.parameters(limit, key, 0),
+                call: self.parameters(limit, number_of_key),
             },
             200..=209 => TraceStep::ReadClock {
                 calls: self.calls(set),
@@ -117,7 +162,7 @@ impl Draw<'_> {
                 key: own_key(),
                 dropped: self.dropped(),
             },
-            220..=229 => TraceStep::DropSettlement {
+            220..=229 if self.options.settles => TraceStep::DropSettlement {
                 key: own_key(),
                 dropped: self.dropped(),
             },
@@ -147,7 +192,10 @@ impl Draw<'_> {
             15..=18 if self.options.steps_back => {
                 Manner::AsOf(-self.random.below(100_000).cast_signed())
             }
-            19..=20 => Manner::AsOf(self.random.below(self.options.span).cast_signed()),
+            19..=20 => {
+                let span = self.span();
+                Manner::AsOf(self.random.below(span).cast_signed())
+            }
             _ => Manner::Awaited,
         }
     }
@@ -189,16 +237,18 @@ impl Draw<'_> {
         let treatment = match self.random.below(6) {
             0 => Treatment::Exempt,
             1 | 2 => Treatment::Blocked,
-            3 | 4 => Treatment::Limit(own(policy, self.random.below(OWN))),
+            3 | 4 => Treatment::Limit(own(policy, self.random.below(OWN))?),
             _ => return None,
         };
-        let micros = 1 + self.random.below(self.options.span / 4);
+        let span = self.span();
+        let micros = 1 + self.random.below(span / 4);
         let until = Timestamp::from_micros(micros.cast_signed());
         Some(Exception { treatment, until })
     }
 
     fn ban(&mut self) -> Ban {
-        let part = |of: u64| Duration::from_micros(1 + self.options.span / of);
+        let span = self.span();
+        let part = |of: u64| Duration::from_micros(1 + span / of);
         Ban::after(1 + self.random.below(3) as u32)
             .within(part(4))
             .lasting(part(20))
@@ -206,15 +256,19 @@ impl Draw<'_> {
             .forgotten_after(part(3))
     }
 
+    /// A key, by its index.
+    fn number(&mut self) -> usize {
+        self.random.below(self.options.keys.len() as u64) as usize
+    }
+
     /// Often one key for all members; else each member has a key of its own, or skips.
     fn calls(&mut self, set: &PolicySet) -> Vec<Call> {
-        let keys = self.options.keys;
-        let common = self.random.chance(50).then(|| self.random.below(keys));
+        let common = self.random.chance(50).then(|| self.number());
         set.policies()
             .iter()
             .map(|policy| {
-                let key = common.unwrap_or_else(|| self.random.below(keys));
-                let call = self.parameters(policy, Key::from(key), key);
+                let key = common.unwrap_or_else(|| self.number());
+                let call = self.parameters(policy, key);
                 let capacity = call.parameters(policy).capacity();
                 let reserve = match self.random.below(100) {
                     0..=14 => self.random.between(1, capacity),
@@ -224,7 +278,7 @@ impl Draw<'_> {
                     0..=14 => 0,
                     15..=74 => self.random.between(1, 3),
                     75..=92 => self.random.between(1, capacity),
-                    93..=97 => capacity + 1,
+                    93..=97 => capacity.saturating_add(1),
                     _ => u64::MAX,
                 };
                 let call = call.costing(cost).reserving(reserve);
@@ -237,31 +291,38 @@ impl Draw<'_> {
             .collect()
     }
 
-    /// One unit by parameters of the policy.
-    fn parameters(&mut self, policy: &Policy, key: Key, number: u64) -> Call {
-        let call = Call::from(key);
+    /// One unit of a key by parameters of the policy.
+    fn parameters(&mut self, policy: &Policy, key: usize) -> Call {
+        let call = Call::from(self.options.keys[key].clone());
         if !policy.is_tiered() {
-            call
-        } else if !self.options.mixes_parameters {
-            call.in_tier((number % 3) as u8)
-        } else if self.random.chance(50) {
-            call.in_tier(self.random.below(3) as u8)
-        } else {
-            call.under(own(policy, self.random.below(OWN)))
+            return call;
+        }
+        if !self.options.mixes_parameters {
+            return call.in_tier((key % 3) as u8);
+        }
+        let tier = self.random.below(3) as u8;
+        let own = own(policy, self.random.below(2 * OWN));
+        match own {
+            Some(own) => call.under(own),
+            None => call.in_tier(tier),
         }
     }
 }
 
-/// Parameters of a key's own, of four algorithms in turn.
-fn own(policy: &Policy, number: u64) -> Arc<Algorithm> {
+/// Parameters of a key's own, of four algorithms in turn. Nothing for half of the numbers, and if
+/// the policy cannot have such parameters.
+fn own(policy: &Policy, number: u64) -> Option<Arc<Algorithm>> {
     let rate = policy.algorithm().rate();
     let units = 2 + 3 * number;
-    let faster = Rate::new(rate.count() * (1 + number), rate.period());
+    let faster = Rate::new(rate.count().saturating_mul(1 + number), rate.period());
+    if number >= OWN {
+        return None;
+    }
     let own = match number % 4 {
         0 => policy.own(Gcra::new(faster).burst(units)),
         1 => policy.own(TokenBucket::new(faster).burst(units)),
         2 => policy.own(FixedWindow::new(Rate::new(units, rate.period()))),
         _ => policy.own(SlidingLog::new(Rate::new(units, rate.period()))),
     };
-    own.expect("parameters of the policy's pace")
+    own.ok()
 }

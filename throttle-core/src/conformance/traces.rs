@@ -1,33 +1,57 @@
 //! Random traces equal the reference, field by field. They are the same in every run.
 
+use super::Harness;
+use super::names::hostile_keys;
 use super::random::Random;
 use super::replay::replay;
+use super::sample::{lowered, samples, samples_for};
 use super::shrink::shrink;
+use super::step::TraceStep;
 use super::trace::{TraceOptions, trace};
-use super::{Harness, Sample};
-use crate::algorithm::{Gcra, SlidingLog};
+use crate::algorithm::{Algorithm, Gcra, SlidingLog};
 use crate::policy::Policy;
 use crate::rate::Rate;
 use crate::set::{AnyCharge, PolicySet, PolicyTree};
 
-/// µs of an hour, in which most samples recover.
-const HOUR: u64 = 3_600_000_000;
-
-/// Draws a trace and replays it.
+/// Replays one random trace on sets that have the same policies by name, such as a set before and
+/// after its limits were changed.
+///
+/// ```
+/// # use throttle_core::conformance::Harness;
+/// # use throttle_core::{ManualClock, MemoryBackend, Timestamp};
+/// # struct InMemory(MemoryBackend<ManualClock>, ManualClock);
+/// # impl Harness for InMemory {
+/// #     type Backend = MemoryBackend<ManualClock>;
+/// #     fn start() -> Self {
+/// #         let clock = ManualClock::default();
+/// #         Self(MemoryBackend::builder().clock(clock.clone()).build(), clock)
+/// #     }
+/// #     fn backend(&self) -> Self::Backend { self.0.clone() }
+/// #     fn set_time(&self, now: Timestamp) { self.1.set(now); }
+/// # }
+/// use throttle_core::conformance::{TraceOptions, law_08_trace_equals_the_reference};
+/// use throttle_core::{Gcra, Policy, Rate};
+///
+/// let limit = Policy::new("logins", Gcra::new(Rate::per_minute(5)))?;
+/// law_08_trace_equals_the_reference::<InMemory>(&[limit.into()], &TraceOptions::new(7));
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 ///
 /// # Panics
 ///
-/// On the first difference, with the law, the field and the shortest trace that shows it.
-fn check<H: Harness>(trees: &[PolicyTree], options: &TraceOptions) {
+/// On the first difference, with the law, the field and the shortest trace that shows it, and if a
+/// set is not valid.
+pub fn law_08_trace_equals_the_reference<H: Harness>(trees: &[PolicyTree], options: &TraceOptions) {
     let sets: Vec<PolicySet> = trees
         .iter()
-        .map(|tree| PolicySet::new(tree.clone()).expect("the kit's sets are valid"))
+        .map(|tree| PolicySet::new(tree.clone()).expect("the sets are valid"))
         .collect();
     let steps = trace(options, &sets);
-    let Err(difference) = replay::<H>(trees, &steps) else {
+    let again = |steps: &[TraceStep]| replay::<H>(trees, options.start, steps);
+    let Err(difference) = again(&steps) else {
         return;
     };
-    let failing = shrink(&steps, difference, |steps| replay::<H>(trees, steps));
+    let failing = shrink(&steps, difference, again);
     let law = failing.difference.law(&failing.steps);
     let listed: Vec<String> = failing
         .steps
@@ -66,60 +90,53 @@ fn described(tree: &PolicyTree) -> String {
     format!("{kind} [{}]", members.join(", "))
 }
 
-/// The traces of one policy.
-fn options_of(sample: &Sample, seed: u64) -> TraceOptions {
-    TraceOptions {
-        seed,
-        length: 300,
-        span: sample.span(),
-        keys: 3,
-        steps_back: true,
-        mixes_parameters: true,
-        has_exceptions: seed % 2 == 1,
-    }
-}
-
 /// Random traces on one policy, whose limit is lowered and raised again.
-pub fn law_08_traces_equal_the_reference<H: Harness>(sample: &Sample) {
-    let trees =
-        [sample.algorithm(), sample.lowered()].map(|limit| policy("policy_1", limit).into());
-    for seed in 0..4 {
-        check::<H>(&trees, &options_of(sample, seed));
+pub fn law_08_traces_equal_the_reference<H: Harness>() {
+    for (index, sample) in samples_for::<H>().iter().enumerate() {
+        let limits = [*sample, lowered(sample)];
+        let trees = limits.map(|limit| policy("policy_1", &limit).into());
+        for seed in 0..4 {
+            let options = TraceOptions::new(seed + 4 * index as u64);
+            law_08_trace_equals_the_reference::<H>(&trees, &options);
+        }
     }
 }
 
 /// Random traces on a policy with tiers, under ever other parameters of the keys' own.
-pub fn law_08_parameters_equal_the_reference<H: Harness>(sample: &Sample) {
-    let tree: PolicyTree = tiered("policy_1", sample).into();
-    for seed in 10..13 {
-        check::<H>(std::slice::from_ref(&tree), &options_of(sample, seed));
+pub fn law_08_parameters_equal_the_reference<H: Harness>() {
+    for (index, sample) in samples_for::<H>().iter().enumerate() {
+        for seed in 0..3 {
+            let tree = tiered("policy_1", sample).into();
+            let options = TraceOptions::new(seed + 3 * index as u64);
+            law_08_trace_equals_the_reference::<H>(&[tree], &options);
+        }
     }
 }
 
 /// Random traces of many keys, few of which are used for long.
-pub fn law_09_traces_of_many_keys_equal_the_reference<H: Harness>(sample: &Sample) {
-    let tree: PolicyTree = policy("policy_1", sample.algorithm()).into();
+pub fn law_09_traces_of_many_keys_equal_the_reference<H: Harness>() {
     let options = TraceOptions {
         length: 400,
-        keys: 40,
+        keys: hostile_keys(),
         steps_back: false,
-        ..options_of(sample, 20)
+        ..TraceOptions::new(20)
     };
-    check::<H>(&[tree], &options);
+    for sample in samples_for::<H>() {
+        let tree = policy("policy_1", &sample).into();
+        law_08_trace_equals_the_reference::<H>(&[tree], &options);
+    }
 }
 
 /// Random traces on random nested compositions, with and without tiers, some limits lowered.
 pub fn law_08_compositions_equal_the_reference<H: Harness>() {
     let options = |seed| TraceOptions {
-        seed,
         length: 150,
-        span: HOUR,
-        keys: 3,
         steps_back: H::ATOMIC_SETS,
         // Where each limit is reserved by itself, a reservation that is given back has been written
         // by the present parameters.
         mixes_parameters: H::ATOMIC_SETS,
         has_exceptions: H::ATOMIC_SETS && seed % 2 == 1,
+        ..TraceOptions::new(seed)
     };
     for seed in 30..60 {
         let mut random = Random::new(seed);
@@ -136,16 +153,16 @@ pub fn law_08_compositions_equal_the_reference<H: Harness>() {
             }
             _ => trees.to_vec(),
         };
-        check::<H>(&trees, &options(seed));
+        law_08_trace_equals_the_reference::<H>(&trees, &options(seed));
     }
-    let members = Sample::all().into_iter().cycle().take(15).enumerate();
-    let many = members.map(|(index, sample)| policy(&format!("of_{index}"), sample.algorithm()));
+    let members = samples().into_iter().cycle().take(15).enumerate();
+    let many = members.map(|(index, sample)| policy(&format!("of_{index}"), &sample));
     let many = PolicyTree::All(many.map(Into::into).collect());
     let few_steps = TraceOptions {
         length: 40,
         ..options(60)
     };
-    check::<H>(&[many], &few_steps);
+    law_08_trace_equals_the_reference::<H>(&[many], &few_steps);
 }
 
 /// The same policy, audited.
@@ -159,7 +176,7 @@ fn audit(tree: PolicyTree) -> PolicyTree {
 /// A random composition, and the same with some limits lowered.
 fn composition(random: &mut Random, depth: usize, names: &mut usize) -> [PolicyTree; 2] {
     if depth == 0 {
-        let samples = Sample::all();
+        let samples = samples();
         let sample = &samples[random.below(samples.len() as u64) as usize];
         let name = format!("policy_{names}");
         *names += 1;
@@ -168,11 +185,11 @@ fn composition(random: &mut Random, depth: usize, names: &mut usize) -> [PolicyT
             return [tree.clone(), tree];
         }
         let other = if random.chance(50) {
-            sample.lowered()
+            lowered(sample)
         } else {
-            sample.algorithm()
+            *sample
         };
-        return [sample.algorithm(), other].map(|limit| policy(&name, limit).into());
+        return [*sample, other].map(|limit| policy(&name, &limit).into());
     }
     let mut all = Vec::new();
     let mut changed = Vec::new();
@@ -189,24 +206,24 @@ fn composition(random: &mut Random, depth: usize, names: &mut usize) -> [PolicyT
     }
 }
 
-pub(super) fn policy(name: &str, algorithm: &crate::algorithm::Algorithm) -> Policy {
+pub(super) fn policy(name: &str, algorithm: &Algorithm) -> Policy {
     Policy::new(name, *algorithm).expect("the kit's names are valid")
 }
 
 /// The sample in three tiers, the last one of another algorithm. All recover at about the sample's
 /// pace.
-fn tiered(name: &str, sample: &Sample) -> Policy {
-    let rate = sample.algorithm().rate();
+fn tiered(name: &str, sample: &Algorithm) -> Policy {
+    let rate = sample.rate();
     let capacity = sample.capacity();
-    let other = match sample.algorithm().name() {
+    let other = match sample.name() {
         "gcra" => SlidingLog::new(Rate::new(2 * capacity, rate.period())).build(),
         _ => Gcra::new(Rate::new(3 * rate.count(), rate.period()))
             .burst(2 * capacity)
             .build(),
     };
     let tiers = [
-        ("low", *sample.lowered()),
-        ("high", *sample.algorithm()),
+        ("low", lowered(sample)),
+        ("high", *sample),
         ("other", other.expect("a valid rate")),
     ];
     Policy::tiered(name, tiers).expect("three tiers of one pace")

@@ -49,8 +49,8 @@ catches! {
             honest(naive, set, calls)
         }
     }
-    law_07_two_clocks_buy_nothing_twice(gcra): "law 7, two clocks", "units on the late one";
-    law_08_traces_equal_the_reference(gcra): "law 4, exact resets", "`reset_after`";
+    law_07_two_clocks_buy_nothing_twice: "law 7, two clocks", "units on the late one";
+    law_08_traces_equal_the_reference: "law 4, exact resets", "`reset_after`";
 }
 
 catches! {
@@ -66,8 +66,8 @@ catches! {
             decision
         }
     }
-    law_07_two_clocks_buy_nothing_twice(gcra): "law 7, two clocks", "units on the late one";
-    law_08_traces_equal_the_reference(gcra): "law 1, refusals and peeks change nothing", "`reset_after`";
+    law_07_two_clocks_buy_nothing_twice: "law 7, two clocks", "units on the late one";
+    law_08_traces_equal_the_reference: "law 1, refusals and peeks change nothing", "`reset_after`";
 }
 
 catches! {
@@ -80,8 +80,8 @@ catches! {
             honest(naive, set, calls)
         }
     }
-    law_08_traces_equal_the_reference(gcra): "law 7, a changed limit", "`remaining`";
-    law_08_parameters_equal_the_reference(gcra): "law 9, forgetting is invisible", "`remaining`";
+    law_08_traces_equal_the_reference: "law 7, a changed limit", "`remaining`";
+    law_08_parameters_equal_the_reference: "law 9, forgetting is invisible", "`remaining`";
 }
 
 catches! {
@@ -99,8 +99,7 @@ catches! {
             decision
         }
     }
-    law_08_traces_equal_the_reference(gcra): "law 1, refusals and peeks change nothing", "`reset_after`";
-    law_08_traces_equal_the_reference(fixed_window): "contract, exceptions and bans", "`retry_after`";
+    law_08_traces_equal_the_reference: "law 1, refusals and peeks change nothing", "`retry_after`";
 }
 
 catches! {
@@ -118,7 +117,7 @@ catches! {
         }
     }
     law_09_keys_keep_what_they_used_under_gone_parameters: "law 9, gone parameters", "round 1";
-    law_08_traces_equal_the_reference(gcra): "contract, `now`, `decide_at_once` and `decide_as_of`", "`remaining`";
+    law_08_traces_equal_the_reference: "contract, `now`, `decide_at_once` and `decide_as_of`", "`remaining`";
 }
 
 catches! {
@@ -130,7 +129,7 @@ catches! {
         }
     }
     law_09_keys_keep_what_they_used_under_gone_parameters: "law 9, gone parameters", "round 0";
-    law_08_parameters_equal_the_reference(gcra): "law 3, exact units", "`remaining`";
+    law_08_parameters_equal_the_reference: "law 3, exact units", "`remaining`";
 }
 
 catches! {
@@ -166,5 +165,5 @@ catches! {
             honest_settle(naive, set, charge);
         }
     }
-    law_08_traces_equal_the_reference(gcra): "law 10, a charge is used once", "`retry_after`";
+    law_08_traces_equal_the_reference: "law 10, a charge is used once", "`retry_after`";
 }

@@ -20,8 +20,7 @@ fn builder() -> RedisBuilder {
 
 harness!(
     /// All keys in one slot: every law holds as in memory.
-    Together,
-    atomic true,
+    Together, IS_ADAPTER = true;
     {
         // Several tags, so that all servers take part.
         let tag = format!("tag{}", NEXT.fetch_add(1, Ordering::Relaxed) % 97);
@@ -30,14 +29,13 @@ harness!(
 );
 harness!(
     /// Each key in a slot of its own: members of a composite are reserved one by one.
-    Spread,
-    atomic false,
+    Spread, ATOMIC_SETS = false;
     Fixture::new(builder().per_key_slot(), None)
 );
 
 mod together {
     use super::*;
-    conformance_tests!(Together, adapter);
+    conformance_tests!(Together);
 }
 
 mod spread {

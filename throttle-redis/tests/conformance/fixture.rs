@@ -70,18 +70,14 @@ impl Drop for Fixture {
 
 /// A harness around a fixture.
 macro_rules! harness {
-    ($(#[$doc:meta])* $name:ident, atomic $atomic:literal, $stand:expr) => {
-        $crate::fixture::harness!($(#[$doc])* $name, atomic $atomic, keeps refusals false, $stand);
-    };
-    ($(#[$doc:meta])* $name:ident, atomic $atomic:literal, keeps refusals $keeps:literal, $stand:expr) => {
+    ($(#[$doc:meta])* $name:ident $(, $option:ident = $value:literal)*; $stand:expr) => {
         $(#[$doc])*
         pub(crate) struct $name($crate::fixture::Fixture);
 
         impl throttle_core::conformance::Harness for $name {
             type Backend = throttle_redis::RedisBackend;
 
-            const ATOMIC_SETS: bool = $atomic;
-            const KEEPS_REFUSALS: bool = $keeps;
+            $(const $option: bool = $value;)*
 
             fn start() -> Self {
                 Self($stand)
@@ -110,20 +106,17 @@ fn one_server(shared: &Shared) -> RedisBuilder {
 
 harness!(
     /// One multiplexed connection, decisions batched: the default.
-    Single,
-    atomic true,
+    Single;
     Fixture::shared(one_server)
 );
 harness!(
     /// A pool of three.
-    Pooled,
-    atomic true,
+    Pooled, IS_ADAPTER = true;
     Fixture::shared(|shared| RedisBackend::builder(Pool::new(&shared.url(), 3).expect("a URL")))
 );
 harness!(
     /// The pool that an application has, of three.
-    AppPool,
-    atomic true,
+    AppPool, IS_ADAPTER = true;
     Fixture::shared(|shared| {
         let _inside = RUNTIME.enter();
         let manager = RedisConnectionManager::new(shared.url()).expect("a URL");
@@ -133,14 +126,11 @@ harness!(
 );
 harness!(
     /// One multiplexed connection, each decision in a call of its own, keys readable.
-    OneByOne,
-    atomic true,
+    OneByOne, IS_ADAPTER = true;
     Fixture::shared(|shared| one_server(shared).max_batch(1).readable_keys())
 );
 harness!(
     /// As the first, with refusals cached in the process.
-    Cached,
-    atomic true,
-    keeps refusals true,
+    Cached, KEEPS_REFUSALS = true;
     Fixture::shared(|shared| one_server(shared).deny_cache(10_000))
 );

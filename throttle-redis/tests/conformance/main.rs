@@ -18,12 +18,12 @@ mod single {
 
 mod pooled {
     use super::*;
-    conformance_tests!(Pooled, adapter);
+    conformance_tests!(Pooled);
 }
 
 mod app_pool {
     use super::*;
-    conformance_tests!(AppPool, adapter);
+    conformance_tests!(AppPool);
 }
 
 /// Refusals are cached, and used as long as they are true.
@@ -35,5 +35,5 @@ mod cached {
 /// Not batched: as on a cluster, but on one server.
 mod unmerged {
     use super::*;
-    conformance_tests!(OneByOne, adapter);
+    conformance_tests!(OneByOne);
 }

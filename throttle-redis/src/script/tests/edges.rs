@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use throttle_core::backend::Receipt;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use throttle_core::backend::{Ban, Call, Exception, Receipt, Treatment};
 use throttle_core::{
     CalendarQuota, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, Policy, PolicyTree, Rate,
-    SlidingLog, SlidingWindow,
+    SlidingLog, SlidingWindow, Timestamp,
 };
 
 use super::machine::{Machine, call};
+use super::random::{KINDS, algorithm, starts};
 
 /// The start of a window of each length here.
 const START: i64 = 1_790_000_000_000_000;
@@ -230,5 +233,85 @@ fn law_08_a_request_of_many_policies_is_decided_like_one_of_few() {
             [true, true, false],
             "{count} policies"
         );
+    }
+}
+
+/// The months around every kind of leap year that a clock can show, hour by hour around their ends.
+#[test]
+fn law_08_calendars_of_leap_years() {
+    const HOUR: i64 = 3_600_000_000;
+    let civil = [
+        CalendarQuota::monthly(3),
+        CalendarQuota::weekly(3),
+        CalendarQuota::daily(3),
+    ];
+    let anchored = [
+        CalendarQuota::monthly(3).anchor_day(28).anchor_hour(5),
+        CalendarQuota::monthly(3).anchor_last_day(),
+        CalendarQuota::weekly(3).anchor_day(7),
+    ];
+    for quota in civil.into_iter().chain(anchored) {
+        let mut machine = Machine::new(Policy::new("p", quota).unwrap());
+        // 1900-02-27, 1996, 1999, 2000 and 2026, in days since 1970.
+        for day in [-25_510_i64, 9_553, 10_649, 11_014, 20_511] {
+            for hours in 0..96 {
+                machine.go_to((day * 24 + hours) * HOUR);
+                machine.decide(&[vec![Call::from(Key::from("key"))]]);
+            }
+        }
+    }
+}
+
+/// Settling a key that is gone writes nothing unless it owes more.
+#[test]
+fn law_08_settling_a_missing_key_does_not_restore_it() {
+    for kind in 0..KINDS {
+        run_settled(&algorithm(kind));
+    }
+}
+
+fn run_settled(algorithms: &BoxedStrategy<throttle_core::Algorithm>) {
+    let mut runner = TestRunner::new(Config {
+        failure_persistence: None,
+        cases: 64,
+        ..Config::default()
+    });
+    let checked = runner.run(
+        &(algorithms, starts(), 0..4_u64),
+        |(algorithm, start, actual)| {
+            let mut machine = Machine::new(Policy::new("p", algorithm).unwrap());
+            machine.go_to(start);
+            let calls = vec![Call::from(Key::from("key"))];
+            let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
+            machine.redis.store.borrow_mut().entries.clear();
+            machine.model.clear();
+            let writes = machine.redis.store.borrow().writes;
+            machine.settle(&Receipt::of(&decision, &calls).unwrap().actual(actual));
+            let wrote = machine.redis.store.borrow().writes - writes;
+            prop_assert!(wrote == machine.model.len() && (actual > 1 || wrote == 0));
+            Ok(())
+        },
+    );
+    checked.unwrap();
+}
+
+/// A refunded charge has freed its slot, but the schedule begins no earlier than the charge.
+#[test]
+fn law_09_slot_before_which_the_clock_stepped_back_outlives_an_exception() {
+    let start = 1_790_000_000_000_000;
+    let bucket = LeakyBucket::new(Rate::per_second(10)).without_delay();
+    let key = Key::from("ada");
+    for treatment in [Treatment::Exempt, Treatment::Blocked] {
+        let mut machine = Machine::new(Policy::new("p", bucket).unwrap());
+        machine.go_to(start + 5_000_000);
+        let calls = vec![call(&key, Some(1))];
+        let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
+        let receipt = Receipt::of(&decision, &calls).expect("admitted");
+        machine.settle(&receipt.actual(0));
+        machine.go_to(start);
+        let until = Timestamp::from_micros(start + 1_000_000);
+        machine.except(0, &key, Some(Exception { treatment, until }));
+        machine.except(0, &key, None);
+        machine.strike(0, &key, &Ban::after(9));
     }
 }

@@ -310,8 +310,8 @@ impl Machine {
         self.compare();
     }
 
-    /// Counts a strike of a key.
-    pub(super) fn strike(&mut self, policy: usize, key: &Key, ban: &Ban) {
+    /// Counts a strike of a key, and returns the ban that it begins.
+    pub(super) fn strike(&mut self, policy: usize, key: &Key, ban: &Ban) -> Option<Exception> {
         let (name, by) = (
             name(policy, key),
             *self.set().policies()[policy].algorithm(),
@@ -347,11 +347,11 @@ impl Machine {
             reply,
             begun.map_or(b"A".to_vec(), |ban| [b"B", &ban[..]].concat())
         );
-        if let Some(struck) = struck {
-            self.model
-                .insert(name, state.excepted(Some(struck.exception)));
-        }
+        let struck = struck?;
+        self.model
+            .insert(name, state.excepted(Some(struck.exception.clone())));
         self.compare();
+        Some(struck.exception).filter(|_| struck.is_ban)
     }
 
     /// The store holds what the model holds, and keeps it long enough.

@@ -1,11 +1,10 @@
 //! The scripts in an embedded Lua, without a server.
 
 mod edges;
-mod exceptions;
+mod embedded;
 mod golden;
 mod hostile;
-mod laws;
 mod machine;
 mod random;
 mod redis;
-mod tiers;
+mod traces;

@@ -144,6 +144,25 @@ pub(super) fn alls() -> BoxedStrategy<Tree> {
 }
 
 impl Tree {
+    /// The same composition of other limits.
+    pub(super) fn changed(&self, others: &mut impl Iterator<Item = Algorithm>) -> Self {
+        let mut other = || others.next().expect("a cycle");
+        match self {
+            Self::Leaf(_) => Self::Leaf(other()),
+            Self::Audited(_) => Self::Audited(other()),
+            Self::All(members) => Self::All(
+                members
+                    .iter()
+                    .map(|member| member.changed(others))
+                    .collect(),
+            ),
+            Self::Any(members, every) => {
+                let changed = members.iter().map(|member| member.changed(others));
+                Self::Any(changed.collect(), *every)
+            }
+        }
+    }
+
     pub(super) fn named(&self) -> PolicyTree {
         self.rule(&mut 0)
     }
@@ -168,102 +187,10 @@ impl Tree {
     }
 }
 
-/// One step of a trace, to be interpreted for the set that it meets.
-#[derive(Clone, Debug)]
-pub(super) struct Step {
-    pub(super) what: u8,
-    pub(super) dice: [u32; 4],
-    /// How far the clock moves.
-    pub(super) move_by: (u8, u32),
-    pub(super) other: Algorithm,
-}
-
-pub(super) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
-    let step = (
-        0..20_u8,
-        any::<[u32; 4]>(),
-        (0..14_u8, any::<u32>()),
-        any_algorithm(),
-    );
-    let step = step.prop_map(|(what, dice, move_by, other)| Step {
-        what,
-        dice,
-        move_by,
-        other,
-    });
-    prop::collection::vec(step, 1..most)
-}
-
 pub(super) fn starts() -> impl Strategy<Value = i64> {
     prop_oneof![
         4 => 1_790_000_000_000_000_i64..1_795_000_000_000_000,
         1 => -1_000_i64..1_000,
         1 => -(1_i64 << 51)..1 << 51,
     ]
-}
-
-impl Step {
-    /// Microseconds that the clock moves; `scale` is a length of time that matters to the limit.
-    pub(super) fn micros(&self, scale: i64, hostile: bool) -> i64 {
-        let part = |of: i64| ((i128::from(of) * i128::from(self.move_by.1)) >> 32) as i64;
-        let micros = match self.move_by.0 {
-            0..=3 => 0,
-            4 => 1,
-            5 => scale,
-            6 | 7 => part(scale + 1),
-            8 => part(scale.saturating_mul(3)),
-            9 => part(scale.saturating_mul(30)),
-            10 => -part(scale + 1),
-            11 => -scale,
-            12 => -part(scale.saturating_mul(3)),
-            _ => -part(scale.saturating_mul(30)),
-        };
-        if hostile { micros } else { micros.abs() }
-    }
-
-    /// What one policy leaves free in one call: nothing in half of the steps, and up to more than
-    /// there is.
-    pub(super) fn reserve(&self, call: usize, policy: usize, capacity: u64) -> u64 {
-        let die = self.dice[0].rotate_left((call * 7 + policy * 5) as u32);
-        match die % 16 {
-            _ if self.dice[2] >> 16 & 1 == 0 => 0,
-            0..=3 => 0,
-            4 => capacity,
-            5 => capacity - 1,
-            6 => capacity / 2,
-            7 => 1 << 53,
-            8..=10 => u64::from(die >> 8) % capacity,
-            die => u64::from(die % 4),
-        }
-    }
-
-    /// Whether one policy's call is a peek, whatever it costs: in a quarter of the steps, every
-    /// second one.
-    pub(super) fn peeks(&self, call: usize, policy: usize) -> bool {
-        let die = self.dice[3].rotate_left((call * 7 + policy * 5) as u32);
-        self.dice[2] >> 17 & 3 == 0 && die >> 9 & 1 == 0
-    }
-
-    /// The cost of one policy in one call: `None` does not apply.
-    pub(super) fn cost(
-        &self,
-        call: usize,
-        policy: usize,
-        capacity: u64,
-        alone: bool,
-    ) -> Option<u64> {
-        let die = self.dice[1].rotate_left((call * 7 + policy * 5) as u32);
-        match die % 32 {
-            0..=2 if !alone => None,
-            3 | 4 => Some(0),
-            5 | 6 => Some(2),
-            7 => Some(3),
-            8..=10 => Some(capacity),
-            11 => Some(capacity.saturating_sub(1)),
-            12 => Some(capacity + 1),
-            13 => Some(1 << 53),
-            14..=16 => Some(1 + u64::from(self.dice[2]) % capacity),
-            _ => Some(1),
-        }
-    }
 }
