@@ -144,11 +144,12 @@ cargo run --quiet --manifest-path tests/peers/Cargo.toml --release --locked --no
     --target-dir "$target" -- check
 
 echo "==> the examples, and the tests of tests/extra"
-cargo build --package dashboard --package api --package replay --target-dir "$target"
+cargo build --package dashboard --package api --package replay --package ratelimit-server --target-dir "$target"
 THROTTLE_EXAMPLE=$target/debug/dashboard
 THROTTLE_EXAMPLE_API=$target/debug/api
 THROTTLE_EXAMPLE_REPLAY=$target/debug/replay
-export THROTTLE_EXAMPLE THROTTLE_EXAMPLE_API THROTTLE_EXAMPLE_REPLAY
+THROTTLE_EXAMPLE_RATELIMIT_SERVER=$target/debug/ratelimit-server
+export THROTTLE_EXAMPLE THROTTLE_EXAMPLE_API THROTTLE_EXAMPLE_REPLAY THROTTLE_EXAMPLE_RATELIMIT_SERVER
 
 # A pipe would hide the exit status, and a file alone would hide the progress.
 : >"$log"

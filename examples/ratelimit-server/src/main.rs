@@ -13,7 +13,9 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Parser;
 use tracing::Level;
@@ -35,7 +37,17 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let settings = Settings::read(&arguments.settings, std::env::vars())?;
     if arguments.check {
@@ -57,7 +69,8 @@ fn log(as_json: bool) {
         .from_env_lossy();
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_target(false);
+        .with_target(false)
+        .with_ansi(std::io::stdout().is_terminal());
     if as_json {
         lines.json().init();
     } else {

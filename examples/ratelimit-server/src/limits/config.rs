@@ -56,8 +56,12 @@ impl Config {
     /// Adds a file.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), ReadError> {
         let file: File = serde_saphyr::from_str(text).map_err(|error| {
-            let error = error.without_snippet();
-            ReadError::new(name, error.location(), error.to_string())
+            let (error, text) = (error.without_snippet(), error.without_snippet().to_string());
+            // The place stands before it.
+            let message = text
+                .rsplit_once(" at line ")
+                .map_or(&text[..], |(message, _)| message);
+            ReadError::new(name, error.location(), message)
         })?;
         let domain = &file.domain.value;
         if domain.is_empty() {

@@ -11,5 +11,6 @@ mod nginx;
 mod openapi;
 mod pictures;
 mod prometheus;
+mod ratelimit_server;
 mod replay_pages;
 mod schema;
