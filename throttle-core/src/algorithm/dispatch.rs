@@ -1,10 +1,11 @@
 //! Runs a step of whichever algorithm an [`Algorithm`] holds.
 
-use super::kind::{Algorithm, Kind, each};
+use super::kind::Algorithm;
 use super::stored::{Repr, StateFormat, Words};
 use super::transition::{Transition, ask};
 use super::verdict::{Mark, Standing, StateCharge};
 use super::wire::Wire;
+use super::{Kind, each};
 use crate::rate::Rate;
 use crate::time::Timestamp;
 

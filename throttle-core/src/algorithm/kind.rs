@@ -1,16 +1,7 @@
-//! One type for all algorithms, and the table of them.
+//! One type for all algorithms, and what follows from the [table](super) of them.
 
-use super::calendar_quota::{CalendarQuota, Civil, Cut};
-use super::fixed_window::{Counter, FixedWindow, FixedWindows};
-use super::gcra::{Arrival, Gcra};
-use super::interval_bucket::{IntervalBucket, Portions};
-use super::leaky_bucket::{LeakyBucket, Queue};
-use super::leaky_meter::LeakyMeter;
-use super::level::{LevelBucket, Tokens, Water};
-use super::sliding_log::{SlidingLog, TrailingLog};
-use super::sliding_window::{Estimate, SlidingWindow};
-use super::token_bucket::TokenBucket;
-use super::wire::{Wire, read};
+use super::Kind;
+use super::calendar_quota::Cut;
 use crate::error::ConfigError;
 use crate::rate::Rate;
 
@@ -40,7 +31,7 @@ macro_rules! algorithms {
     ($d:tt $($(#[doc = $errors:literal])+ $builder:ident($kernel:ty) $name:literal)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub(super) enum Kind {
+        enum Kind {
             $($builder($kernel)),*
         }
 
@@ -52,6 +43,8 @@ macro_rules! algorithms {
                 }
             };
         }
+
+        use each;
 
         impl Algorithm {
             #[doc = concat!("The name of the algorithm:", $(" `", $name, "`",)* ".")]
@@ -106,42 +99,7 @@ macro_rules! algorithms {
     };
 }
 
-// The macro writes another one, and is given the dollar sign for it.
-algorithms! { $
-    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message
-    /// states the bound.
-    Gcra(Arrival) "gcra"
-
-    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message
-    /// states the bound.
-    TokenBucket(LevelBucket<Tokens>) "token_bucket"
-
-    /// If the count, period or capacity is 0 or cannot be counted exactly below 2^53; the message
-    /// states the bound.
-    LeakyMeter(LevelBucket<Water>) "leaky_meter"
-
-    /// If capacity, refill or interval is 0 or above 2^53 − 1, or if an empty bucket takes 2^53 µs
-    /// or more to fill.
-    IntervalBucket(Portions) "interval_bucket"
-
-    /// If the count or the period in microseconds is 0 or above 2^53 − 1.
-    FixedWindow(Counter<FixedWindows>) "fixed_window"
-
-    /// If the count or period is 0 or too large, the number of buckets is not 1 to 1024 or does not
-    /// divide the period, or count × sub-window in µs reaches 2^53.
-    SlidingWindow(Estimate) "sliding_window"
-
-    /// If the count or the period in microseconds is 0 or above 2^53 − 1.
-    SlidingLog(TrailingLog) "sliding_log"
-
-    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, the offset exceeds 14
-    /// hours, or not every period has the anchor.
-    CalendarQuota(Counter<Civil>) "calendar_quota"
-
-    /// If the rate's count or period is 0, or the longest wait cannot be counted exactly below
-    /// 2^53; the message states the bound.
-    LeakyBucket(Queue) "leaky_bucket"
-}
+pub(super) use algorithms;
 
 impl From<Cut> for Kind {
     fn from(cut: Cut) -> Self {
@@ -152,8 +110,6 @@ impl From<Cut> for Kind {
         }
     }
 }
-
-pub(super) use each;
 
 /// Something that builds an algorithm: the builders of this module, or an [`Algorithm`] itself.
 ///
@@ -192,3 +148,25 @@ impl IntoAlgorithm for Algorithm {
         Ok(self)
     }
 }
+
+/// An algorithm that admits or refuses, and delays nothing, so that it can be a limit: each builder
+/// of this module but [`LeakyBucket`](super::LeakyBucket). An [`Algorithm`] is one, too, although it
+/// may delay: what takes limits checks it.
+///
+/// ```
+/// use throttle_core::algorithm::RefusingAlgorithm;
+/// use throttle_core::{ConfigError, Gcra, Policy, Rate};
+///
+/// fn limit(algorithm: impl RefusingAlgorithm) -> Result<Policy, ConfigError> {
+///     Policy::new("limit", algorithm)
+/// }
+/// assert!(limit(Gcra::new(Rate::per_second(10))).is_ok());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an algorithm that refuses",
+    label = "expected an algorithm such as `Gcra::new(Rate::per_second(10))`",
+    note = "`LeakyBucket` delays: `LeakyMeter` and `Gcra` refuse"
+)]
+pub trait RefusingAlgorithm: IntoAlgorithm {}
+
+impl RefusingAlgorithm for Algorithm {}

@@ -94,9 +94,66 @@ pub(crate) use cell::Cell;
 pub(crate) use dispatch::Visitor;
 pub(crate) use excepted::ExceptionEffect;
 pub use exception::{Exception, Strikes, Treatment};
-pub use kind::{Algorithm, IntoAlgorithm};
+pub use kind::{Algorithm, IntoAlgorithm, RefusingAlgorithm};
 pub use state::State;
 pub(crate) use stored::{Repr, StateFormat, Words};
 pub(crate) use transition::{Transition, ask};
 pub use verdict::Verdict;
 pub(crate) use verdict::{Mark, NEVER, Outcome, Standing, StateCharge};
+
+use calendar_quota::Civil;
+use fixed_window::{Counter, FixedWindows};
+use gcra::Arrival;
+use interval_bucket::Portions;
+use leaky_bucket::Queue;
+use level::{LevelBucket, Tokens, Water};
+use sliding_log::TrailingLog;
+use sliding_window::Estimate;
+use wire::{Wire, read};
+
+use crate::error::ConfigError;
+
+// The macro writes another one, and is given the dollar sign for it.
+kind::algorithms! { $
+    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message
+    /// states the bound.
+    Gcra(Arrival) "gcra"
+
+    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message
+    /// states the bound.
+    TokenBucket(LevelBucket<Tokens>) "token_bucket"
+
+    /// If the count, period or capacity is 0 or cannot be counted exactly below 2^53; the message
+    /// states the bound.
+    LeakyMeter(LevelBucket<Water>) "leaky_meter"
+
+    /// If capacity, refill or interval is 0 or above 2^53 − 1, or if an empty bucket takes 2^53 µs
+    /// or more to fill.
+    IntervalBucket(Portions) "interval_bucket"
+
+    /// If the count or the period in microseconds is 0 or above 2^53 − 1.
+    FixedWindow(Counter<FixedWindows>) "fixed_window"
+
+    /// If the count or period is 0 or too large, the number of buckets is not 1 to 1024 or does not
+    /// divide the period, or count × sub-window in µs reaches 2^53.
+    SlidingWindow(Estimate) "sliding_window"
+
+    /// If the count or the period in microseconds is 0 or above 2^53 − 1.
+    SlidingLog(TrailingLog) "sliding_log"
+
+    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, the offset exceeds 14
+    /// hours, or not every period has the anchor.
+    CalendarQuota(Counter<Civil>) "calendar_quota"
+
+    /// If the rate's count or period is 0, or the longest wait cannot be counted exactly below
+    /// 2^53; the message states the bound.
+    LeakyBucket(Queue) "leaky_bucket"
+}
+
+macro_rules! refusing {
+    ($($builder:ident)*) => { $(impl RefusingAlgorithm for $builder {})* };
+}
+
+refusing! {
+    CalendarQuota FixedWindow Gcra IntervalBucket LeakyMeter SlidingLog SlidingWindow TokenBucket
+}

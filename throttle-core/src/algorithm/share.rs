@@ -1,7 +1,8 @@
 use std::num::NonZeroU32;
 
-use super::kind::{Algorithm, Kind, each};
+use super::kind::Algorithm;
 use super::transition::Transition;
+use super::{Kind, each};
 
 impl Algorithm {
     /// Returns the part of the limit that one of `processes` processes may use when they cannot

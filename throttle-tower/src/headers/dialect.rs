@@ -1,3 +1,8 @@
+mod draft11;
+mod older_drafts;
+mod openai;
+mod x_ratelimit;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -6,7 +11,6 @@ use http::header::RETRY_AFTER;
 use throttle_core::ConfigError;
 
 use super::form::DialectForm;
-use super::{draft11, older_drafts, openai, x_ratelimit};
 
 /// The headers in which a response states its limits, and their syntax.
 ///

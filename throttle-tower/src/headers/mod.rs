@@ -53,17 +53,14 @@
 //! A shared cache may serve a response to other clients, for which its rate-limit headers are
 //! wrong: see [`is_public`].
 
-// A dialect is one `DialectForm`, which `dialect` finds. `policy_lists` keeps the values that are
-// the same in many responses.
+// A dialect is one `DialectForm` in a file of `dialect`, which finds it. `policy_lists` keeps the
+// values that are the same in many responses.
 
 mod dialect;
-mod draft11;
 pub(crate) mod form;
 pub(crate) mod header_content;
 mod header_schema;
 mod names;
-mod older_drafts;
-mod openai;
 pub(crate) mod openai_error;
 pub(crate) mod openapi;
 pub(crate) mod policy_lists;
@@ -80,7 +77,6 @@ pub(crate) mod structured;
 #[cfg(test)]
 mod tests;
 mod value_text;
-mod x_ratelimit;
 
 pub use self::dialect::{Dialect, ResetFormat};
 pub use self::problem::Problem;

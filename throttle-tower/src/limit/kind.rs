@@ -1,16 +1,15 @@
 //! What a limit counts: requests over time, or requests at one time.
 
-use throttle_core::{
-    Algorithm, CalendarQuota, ConfigError, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Policy,
-    PolicyName, SlidingLog, SlidingWindow, TokenBucket,
-};
+use throttle_core::algorithm::RefusingAlgorithm;
+use throttle_core::{ConfigError, Policy, PolicyName};
 
 use super::resolved_kind::{ResolvedKind, SealedKind};
 
 /// The kind of a limit: an algorithm for a [rate](Rated), or [`InFlight`].
 ///
-/// It is sealed. [`LeakyBucket`](throttle_core::LeakyBucket) is no kind of limit, because it delays
-/// requests and a throttle refuses them: it is for a [`ShapeLayer`](crate::ShapeLayer).
+/// It is sealed: each [`RefusingAlgorithm`] is one. [`LeakyBucket`](throttle_core::LeakyBucket) is
+/// no kind of limit, because it delays requests and a throttle refuses them: it is for a
+/// [`ShapeLayer`](crate::ShapeLayer).
 ///
 /// ```
 /// use throttle_tower::limit::{LimitKind, Rated};
@@ -124,23 +123,14 @@ impl LimitKind for InFlight {
     type Family = Self;
 }
 
-macro_rules! rated {
-    ($($algorithm:ty)+) => { $(
-        impl SealedKind for $algorithm {
-            fn resolve(self, name: &str) -> Result<ResolvedKind, ConfigError> {
-                Policy::new(name, self).map(ResolvedKind::Units)
-            }
-        }
-
-        impl LimitKind for $algorithm {
-            type Family = Rated;
-        }
-    )+ };
+impl<A: RefusingAlgorithm> SealedKind for A {
+    fn resolve(self, name: &str) -> Result<ResolvedKind, ConfigError> {
+        Policy::new(name, self).map(ResolvedKind::Units)
+    }
 }
 
-rated! {
-    Algorithm CalendarQuota FixedWindow Gcra IntervalBucket LeakyMeter SlidingLog SlidingWindow
-    TokenBucket
+impl<A: RefusingAlgorithm> LimitKind for A {
+    type Family = Rated;
 }
 
 #[cfg(test)]

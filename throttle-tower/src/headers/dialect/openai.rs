@@ -7,12 +7,12 @@ use std::time::Duration;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName};
 
-use super::form::DialectForm;
-use super::header_content::HeaderContent;
-use super::header_schema::HeaderSchema;
-use super::read_upstream::go_duration;
-use super::standing::{Standing, Trio};
-use super::value_text::{ValueText, integer_value};
+use crate::headers::form::DialectForm;
+use crate::headers::header_content::HeaderContent;
+use crate::headers::header_schema::HeaderSchema;
+use crate::headers::read_upstream::go_duration;
+use crate::headers::standing::{Standing, Trio};
+use crate::headers::value_text::{ValueText, integer_value};
 
 static NAMES: [HeaderName; 7] = [
     HeaderName::from_static("x-ratelimit-limit-requests"),

@@ -3,12 +3,12 @@
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName};
 
-use super::form::DialectForm;
-use super::header_content::HeaderContent;
-use super::header_schema::HeaderSchema;
-use super::standing::Standing;
-use super::structured::single_count;
-use super::value_text::{integer_value, seconds};
+use crate::headers::form::DialectForm;
+use crate::headers::header_content::HeaderContent;
+use crate::headers::header_schema::HeaderSchema;
+use crate::headers::standing::Standing;
+use crate::headers::structured::single_count;
+use crate::headers::value_text::{integer_value, seconds};
 
 static NAMES: [HeaderName; 4] = [
     HeaderName::from_static("x-ratelimit-limit"),

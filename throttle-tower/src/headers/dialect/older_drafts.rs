@@ -3,15 +3,15 @@
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::form::DialectForm;
-use super::header_content::HeaderContent;
-use super::header_schema::HeaderSchema;
-use super::names::{LISTS, POLICY, RATELIMIT};
-use super::policy_status::PolicyStatus;
-use super::retry_after::RetryAfter;
-use super::standing::{Standing, replace};
-use super::structured::{self, single_count};
-use super::value_text::{ValueText, integer_value, seconds};
+use crate::headers::form::DialectForm;
+use crate::headers::header_content::HeaderContent;
+use crate::headers::header_schema::HeaderSchema;
+use crate::headers::names::{LISTS, POLICY, RATELIMIT};
+use crate::headers::policy_status::PolicyStatus;
+use crate::headers::retry_after::RetryAfter;
+use crate::headers::standing::{Standing, replace};
+use crate::headers::structured::{self, single_count};
+use crate::headers::value_text::{ValueText, integer_value, seconds};
 
 static NAMES: [HeaderName; 5] = [
     HeaderName::from_static("ratelimit-policy"),

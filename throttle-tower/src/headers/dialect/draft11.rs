@@ -2,14 +2,14 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::form::DialectForm;
-use super::header_content::HeaderContent;
-use super::header_schema::HeaderSchema;
-use super::names::{LISTS, POLICY, RATELIMIT};
-use super::policy_status::PolicyStatus;
-use super::retry_after::RetryAfter;
-use super::structured;
-use super::value_text::ValueText;
+use crate::headers::form::DialectForm;
+use crate::headers::header_content::HeaderContent;
+use crate::headers::header_schema::HeaderSchema;
+use crate::headers::names::{LISTS, POLICY, RATELIMIT};
+use crate::headers::policy_status::PolicyStatus;
+use crate::headers::retry_after::RetryAfter;
+use crate::headers::structured;
+use crate::headers::value_text::ValueText;
 use crate::json::quoted;
 
 pub(super) static DRAFT11: DialectForm = DialectForm {
