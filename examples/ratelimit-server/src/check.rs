@@ -1,5 +1,5 @@
-//! Limits for proxies that ask by HTTP whether a request may pass: Traefik's forwardAuth, Caddy's
-//! forward_auth, nginx's auth_request.
+//! Limits of rule files, and proxies that ask by HTTP whether a request may pass: Traefik's
+//! forwardAuth, Caddy's forward_auth, nginx's auth_request.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Query, State};
-use axum::http::header::HOST;
+use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +16,8 @@ use throttle_core::BoxBackend;
 use throttle_rules::{Registry, Rules, Watch};
 use throttle_tower::{Metrics, Page, ThrottleLayer};
 use tower::{Layer, ServiceExt, service_fn};
+
+use crate::by_rules::RequestHits;
 
 /// What the proxies call the parts of the request that they ask about.
 const METHOD: [&str; 2] = ["x-forwarded-method", "x-original-method"];
@@ -37,17 +39,37 @@ pub struct Answer {
 }
 
 impl Check {
-    pub fn new(file: &Path, backend: BoxBackend, page: &Page) -> anyhow::Result<(Self, Following)> {
+    /// `name` is what metrics and the page call the limits.
+    pub fn new(
+        name: &str,
+        file: &Path,
+        backend: BoxBackend,
+        page: &Page,
+    ) -> anyhow::Result<(Self, Following)> {
+        let hits = |parts: &Parts| parts.extensions.get().map_or(1, |RequestHits(hits)| *hits);
+        let registry = Registry::new().cost("hits", hits);
         let builder = ThrottleLayer::builder(())
             .backend(backend)
-            .observe(Metrics::new("check"))
+            .observe(Metrics::new(name))
             .observe(page.clone());
-        let (layer, handle) = Rules::from_path(file, Registry::new())?.layer_with(builder)?;
+        let (layer, handle) = Rules::from_path(file, registry)?.layer_with(builder)?;
         handle.on_reload(|reloaded| match reloaded {
             Ok(change) => tracing::info!(%change, "other rules are in force"),
             Err(error) => tracing::error!(%error, "the former rules stay in force"),
         });
         Ok((Self { layer }, Following(handle.watch()?)))
+    }
+
+    /// Whether a request may pass: 200, or the refusal.
+    pub async fn decide(&self, mut request: Request<Body>) -> Response {
+        // A refusal in the words of gRPC has the status 200.
+        request.headers_mut().remove(CONTENT_TYPE);
+        let admitted =
+            service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+        match self.layer.layer(admitted).oneshot(request).await {
+            Ok(response) => response.map(Body::new),
+            Err(never) => match never {},
+        }
     }
 
     /// `/check`
@@ -65,12 +87,7 @@ impl Check {
             )
                 .into_response();
         };
-        let admitted =
-            service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
-        let mut response = match check.layer.layer(admitted).oneshot(request).await {
-            Ok(response) => response.map(Body::new),
-            Err(never) => match never {},
-        };
+        let mut response = check.decide(request).await;
         if let (StatusCode::TOO_MANY_REQUESTS, Some(deny)) = (response.status(), answer.deny) {
             *response.status_mut() =
                 StatusCode::from_u16(deny).unwrap_or(StatusCode::TOO_MANY_REQUESTS);

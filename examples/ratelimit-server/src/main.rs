@@ -1,5 +1,6 @@
 //! A rate limit service for Envoy and other proxies; see README.md.
 
+mod by_rules;
 mod check;
 mod exporter;
 mod files;

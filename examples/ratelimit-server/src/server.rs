@@ -1,6 +1,8 @@
 //! The listeners, and the end of them.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -29,7 +31,7 @@ pub struct Server {
     health: tonic_health::server::HealthReporter,
     store: Store,
     shutdown: Duration,
-    _following: Option<Following>,
+    _following: Vec<Following>,
 }
 
 /// The listeners.
@@ -53,11 +55,18 @@ impl Server {
             &settings,
         );
         let page = Page::new();
-        let rules = settings
-            .rules
-            .as_deref()
-            .map(|rules| Check::new(rules, store.backend.clone(), &page));
-        let (check, following) = rules.transpose()?.unzip();
+        let (mut by_rules, mut following) = (HashMap::new(), Vec::new());
+        let mut check = |name: &str, file: &Path| {
+            let (check, follows) = Check::new(name, file, store.backend.clone(), &page)?;
+            following.push(follows);
+            anyhow::Ok(check)
+        };
+        for (domain, file) in &settings.domains {
+            by_rules.insert(domain.clone(), check(domain, file)?);
+        }
+        let service = service.with_rules(by_rules);
+        let check = settings.rules.as_deref().map(|file| check("check", file));
+        let check = check.transpose()?;
 
         let mut tasks = Tasks {
             running: JoinSet::new(),

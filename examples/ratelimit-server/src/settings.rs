@@ -1,5 +1,6 @@
 //! The settings: a file, and variables of the environment that go before it.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -20,10 +21,14 @@ pub struct Settings {
     pub admin: SocketAddr,
     /// A file of limits by descriptors, or a folder of them.
     pub limits: Option<PathBuf>,
+    /// Domains whose limits are in rule files, for requests by descriptors.
+    pub domains: BTreeMap<String, PathBuf>,
     /// A file of limits for `/check`.
     pub rules: Option<PathBuf>,
     /// `memory`, or the URL of a Redis.
     pub store: String,
+    /// How many milliseconds a decision of a Redis may take.
+    pub store_milliseconds: u64,
     /// With a cluster: each key where it hashes to. All on one server without it.
     pub per_key_slot: bool,
     /// Where counts in memory are kept.
@@ -48,8 +53,10 @@ impl Default for Settings {
             http: local(8080),
             admin: local(6070),
             limits: None,
+            domains: BTreeMap::new(),
             rules: None,
             store: "memory".to_owned(),
+            store_milliseconds: 25,
             per_key_slot: false,
             snapshot: None,
             headers: true,
@@ -77,10 +84,11 @@ impl Settings {
             &mut settings.rules,
             &mut settings.snapshot,
         ];
-        paths
+        let paths = paths
             .into_iter()
             .flatten()
-            .for_each(|path| *path = folder.join(&*path));
+            .chain(settings.domains.values_mut());
+        paths.for_each(|path| *path = folder.join(&*path));
         Ok(settings)
     }
 

@@ -66,8 +66,10 @@ impl Store {
                 "store is no URL that is known: write memory, redis://, rediss://, redis+sentinel:// or redis+cluster://"
             ),
         };
+        let deadline = Duration::from_millis(settings.store_milliseconds);
+        let builder = builder.prefix("ratelimit").deadline(deadline);
         Ok(Self {
-            backend: BoxBackend::new(builder.prefix("ratelimit").metrics("redis").build()?),
+            backend: BoxBackend::new(builder.metrics("redis").build()?),
             saver: None,
         })
     }

@@ -228,6 +228,12 @@ async fn check_limits_the_request_that_the_proxy_asks_about() {
         "another client"
     );
     assert_eq!(ask("", "203.0.113.10", "P(ST", "/").await.0, 400);
+    let grpc = "203.0.113.9\r\ncontent-type: application/grpc";
+    assert_eq!(
+        ask("", grpc, "POST", "/login").await.0,
+        429,
+        "no word of gRPC gets past the proxy"
+    );
 }
 
 #[tokio::test]
@@ -433,6 +439,8 @@ async fn servers_on_one_redis_share_the_limits() {
     let (_redis, url) = redis().await;
     let settings = Settings {
         store: url,
+        // A machine that is busy must not make a decision fail.
+        store_milliseconds: 10_000,
         ..settings()
     };
     let mut admitted = 0;
@@ -482,4 +490,60 @@ async fn large_and_broken_messages_get_an_error_of_the_protocol() {
     many.descriptors = vec![many.descriptors.remove(0); 10_000];
     let error = client.should_rate_limit(many).await.unwrap_err();
     assert_eq!(error.code(), tonic::Code::InvalidArgument, "{error}");
+}
+
+#[tokio::test]
+async fn domain_with_a_rule_file_is_decided_by_its_rules() {
+    let server = server().await;
+    let mut client = client(&server).await;
+    let with = |entries: &[(&str, &str)]| {
+        let mut whole = request("api", "tenant", "a");
+        for (key, value) in entries {
+            whole
+                .descriptors
+                .extend(request("api", key, value).descriptors);
+        }
+        whole
+    };
+    let mut admits = async |request| {
+        let answer = client.should_rate_limit(request).await?.into_inner();
+        Ok::<_, tonic::Status>((
+            answer.overall_code() == Code::Ok,
+            answer.statuses.len(),
+            answer.response_headers_to_add,
+        ))
+    };
+    let mut large = with(&[]);
+    large.hits_addend = 90;
+    let (is_admitted, statuses, headers) = admits(large.clone()).await.unwrap();
+    assert!(
+        is_admitted && statuses == 1 && headers.iter().any(|header| header.key == "ratelimit"),
+        "{headers:?}"
+    );
+    let (is_admitted, _, headers) = admits(large).await.unwrap();
+    assert!(
+        !is_admitted && headers.iter().any(|header| header.key == "retry-after"),
+        "{headers:?}"
+    );
+    for left in (0..5).rev() {
+        let export: &[_] = &[
+            (":path", "/export?all"),
+            (":method", "POST"),
+            ("content-type", "application/grpc"),
+        ];
+        assert!(admits(with(export)).await.unwrap().0, "{left}");
+    }
+    let (is_admitted, statuses, _) = admits(with(&[("path", "/%65xport"), ("method", "POST")]))
+        .await
+        .unwrap();
+    assert_eq!((is_admitted, statuses), (false, 3));
+    for wrong in [
+        &[("a b", "c")][..],
+        &[("key", "a\nb")],
+        &[("path", "a b")],
+        &[("method", "")],
+    ] {
+        let error = admits(with(wrong)).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::InvalidArgument, "{wrong:?}");
+    }
 }

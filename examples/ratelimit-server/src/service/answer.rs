@@ -5,6 +5,8 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, 
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tonic::Status;
 
+use crate::by_rules;
+
 use super::ask::{Asked, Asks};
 use super::hit::{Hit, Standing};
 use super::{InForce, Service, counters, metadata};
@@ -12,6 +14,9 @@ use super::{InForce, Service, counters, metadata};
 impl Service {
     /// Decides all descriptors of a request, and charges all of them or none.
     pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        if let Some(rules) = self.by_rules.get(&request.domain) {
+            return by_rules::answer(rules, request).await;
+        }
         let limits = self.in_force();
         let asked = Asked::new(&limits, request)?;
         let (is_admitted, standings) = self.decide_all(&limits, &asked).await?;

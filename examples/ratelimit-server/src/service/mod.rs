@@ -10,6 +10,7 @@ mod sets;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -18,6 +19,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use throttle_core::BoxBackend;
 use tonic::{Request, Response, Status};
 
+use crate::check::Check;
 use crate::limits::Config;
 use crate::settings::Settings;
 use sets::Sets;
@@ -27,6 +29,8 @@ use sets::Sets;
 pub struct Service {
     backend: BoxBackend,
     in_force: Arc<ArcSwap<InForce>>,
+    /// Domains with a rule file.
+    by_rules: Arc<HashMap<String, Check>>,
     has_headers: bool,
     has_metadata: bool,
 }
@@ -42,9 +46,16 @@ impl Service {
         Self {
             backend,
             in_force: Arc::new(ArcSwap::from_pointee(InForce::new(config))),
+            by_rules: Arc::default(),
             has_headers: settings.headers,
             has_metadata: settings.dynamic_metadata,
         }
+    }
+
+    /// Sets the domains whose limits are in rule files.
+    pub fn with_rules(mut self, by_rules: HashMap<String, Check>) -> Self {
+        self.by_rules = Arc::new(by_rules);
+        self
     }
 
     /// Puts other limits in force. What was used of limits of the same names stays used.
