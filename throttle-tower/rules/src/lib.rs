@@ -1,8 +1,9 @@
 //! Limits as a file: which limits there are is deployment data, and can change without the program.
 //!
-//! [`Rules::from_path`] reads a TOML file, and [`Rules::layer`] makes a [`ThrottleLayer`] of it,
-//! which [follows the file](#while-the-program-runs). What a key or a cost *is* stays in the
-//! program: a [`Registry`] gives it a name that the file uses.
+//! [`Rules::from_path`] reads a TOML file, and [`Rules::layer`] makes a
+//! [`ThrottleLayer`](throttle_tower::ThrottleLayer) of it, which
+//! [follows the file](#while-the-program-runs). What a key or a cost *is* stays in the program: a
+//! [`Registry`] gives it a name that the file uses.
 //!
 //! ```
 //! use std::collections::HashSet;
@@ -285,12 +286,13 @@
 //! | `on-error`, `on-missing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"openai"`, `"none"`: see [`Dialect`](throttle_tower::Dialect) |
 //! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](throttle_tower::ThrottleBuilder::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
-//! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleBuilder`] |
+//! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleBuilder`](throttle_tower::ThrottleBuilder) |
 //!
 //! `when` at the top of the file, before the first section, is for the whole layer: a registered
 //! condition, or what else [a limit's `when`](#limits) may be. Requests for which it does not hold
-//! [pass untouched](throttle_tower::ThrottleBuilder::when), for example `when = { not = "internal" }`. A `when`
-//! that the [program sets](Rules::layer_with) goes before the file's.
+//! [pass untouched](throttle_tower::ThrottleBuilder::when), for example
+//! `when = { not = "internal" }`. A `when` that the [program sets](Rules::layer_with) goes before
+//! the file's.
 //!
 //! # Features
 //!

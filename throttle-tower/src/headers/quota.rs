@@ -25,10 +25,10 @@ const SLACK: u128 = 59;
 const MICROS_PER_SECOND: u128 = 1_000_000;
 
 impl QuotaWindow {
-    /// Tries up to sixty windows, so it is called when a layer is built and not for each request.
+    /// Returns the quota that headers state of an algorithm, for a class that leaves `reserve` units
+    /// free. Each window has as many units less; a bucket that drains misses them once only.
     ///
-    /// Of the units, `reserve` stay free for others. They are missing from each window, and only
-    /// once from a bucket that drains.
+    /// It tries up to sixty windows, so it is called when a layer is built and not for each request.
     pub(crate) fn of(algorithm: &Algorithm, reserve: u64) -> Self {
         let (rate, capacity) = (
             algorithm.rate(),

@@ -18,7 +18,8 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// What a call of the highest class needs that is no request.
+    /// Returns what a call without a request needs, such as that of a job: it is in the highest
+    /// class, and takes at least one turn.
     pub(super) fn new(key: Key, cost: u64, units: Option<Box<[u64]>>) -> Self {
         Self {
             key,

@@ -120,7 +120,8 @@ impl Moment {
         second(self.running)
     }
 
-    pub(super) fn ten(&self) -> u32 {
+    /// The number of the running ten seconds.
+    pub(super) fn ten_seconds(&self) -> u32 {
         self.second() / TEN
     }
 
@@ -147,7 +148,7 @@ impl Moment {
 
     /// The running ten seconds, and those that make two minutes before them.
     fn tens(&self) -> impl Iterator<Item = u32> + use<> {
-        self.ten() - SHOWN / TEN..=self.ten()
+        self.ten_seconds() - SHOWN / TEN..=self.ten_seconds()
     }
 }
 

@@ -24,26 +24,26 @@ impl Observer for PageObserver {
         if let Outcome::NoPermit(full) = event.outcome {
             let rows = self.rows.rows();
             rows.filter(|(limit, _)| full.contains(&limit.name))
-                .for_each(|(_, row)| row.bound_refused.count(moment.ten()));
+                .for_each(|(_, row)| row.bound_refused.count(moment.ten_seconds()));
         }
         self.count_limits(event, &moment);
     }
 
     fn happened(&self, activity: &Activity) {
-        let ten = self.board.moment().ten();
+        let ten_seconds = self.board.moment().ten_seconds();
         let (store, limits) = (&self.board.store, &self.rows.limits);
         match *activity {
             Activity::Answered {
                 after,
                 failed: None,
             } => {
-                store.answers.count(ten);
-                store.slowest_ms.raise(ten, whole_millis(after));
+                store.answers.count(ten_seconds);
+                store.slowest_ms.raise(ten_seconds, whole_millis(after));
             }
-            Activity::Answered { .. } => store.failures.count(ten),
+            Activity::Answered { .. } => store.failures.count(ten_seconds),
             Activity::Queued { limit } => limits[limit].join_queue(),
-            Activity::LeftQueue { limit, after } => limits[limit].leave_queue(after, ten),
-            Activity::TookPermits { limit, permits } => limits[limit].take(permits, ten),
+            Activity::LeftQueue { limit, after } => limits[limit].leave_queue(after, ten_seconds),
+            Activity::TookPermits { limit, permits } => limits[limit].take(permits, ten_seconds),
             Activity::ReturnedPermits { limit, permits } => limits[limit].give_back(permits),
             _ => {}
         }
@@ -76,7 +76,7 @@ impl PageObserver {
                 true => &row.bound_admitted,
                 false => &row.bound_refused,
             };
-            bound.count(moment.ten());
+            bound.count(moment.ten_seconds());
         }
     }
 }

@@ -44,16 +44,17 @@ impl LimitRow {
         self.queued.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn leave_queue(&self, after: Duration, ten: u32) {
+    pub(super) fn leave_queue(&self, after: Duration, ten_seconds: u32) {
         self.queued.fetch_sub(1, Ordering::Relaxed);
-        self.longest_wait_ms.raise(ten, whole_millis(after));
+        self.longest_wait_ms.raise(ten_seconds, whole_millis(after));
     }
 
-    pub(super) fn take(&self, permits: u64, ten: u32) {
+    /// Counts permits that a request takes, in the running ten seconds, which have this number.
+    pub(super) fn take(&self, permits: u64, ten_seconds: u32) {
         let permits = i64::try_from(permits).unwrap_or(i64::MAX);
         let former = self.taken.fetch_add(permits, Ordering::Relaxed);
         let taken = former.saturating_add(permits);
-        self.most_taken.raise(ten, not_negative(taken));
+        self.most_taken.raise(ten_seconds, not_negative(taken));
     }
 
     pub(super) fn give_back(&self, permits: u64) {
