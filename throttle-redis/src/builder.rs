@@ -211,6 +211,9 @@ impl RedisBuilder {
     /// Sets how long a key is kept after its reset, when it equals an unused key; up to 60 s. If
     /// the server's clock steps back by less than this, no extra request is admitted. Defaults to
     /// 10 s.
+    ///
+    /// A key is kept for up to 5 s longer, because its expiry is renewed only when the reset moves
+    /// to another five seconds.
     pub fn kept_beyond_reset(mut self, slack: Duration) -> Self {
         self.slack = slack;
         self

@@ -47,7 +47,7 @@ end
 local function try_calendar_quota(value, at, now, cost, limit, shift, _, variant)
   local start, used, after = view_calendar_quota(value, at, now, shift, variant)
   if used + cost > limit then return nil end
-  return pack('<dd', start, used + cost), after
+  return pack('<dd', start, used + cost), after, used > 0 and after
 end
 
 -- part: look

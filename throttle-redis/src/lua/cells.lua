@@ -14,7 +14,7 @@ local function parameters_of(bytes)
   return p
 end
 
-local slack, count = ARGV[2], @count@
+local count = @count@
 local parameters = {}
 for i = 1, count do parameters[i] = parameters_of(ARGV[2 + i]) end
 
@@ -94,6 +94,6 @@ local function write()
     local cell = cells[changed[i]]
     local value, fresh = cell.value, cell.fresh
     if cell.over then value, fresh = cell.over .. (value or ''), max(fresh, cell.ends) end
-    call('SET', changed[i], value, 'PX', max(1, ceil((fresh - now) / 1000)) + slack)
+    put(call, changed[i], value, fresh)
   end
 end

@@ -13,7 +13,7 @@ end
 local function try_fixed_window(value, at, now, cost, limit, length, offset)
   local start, used = view_fixed_window(value, at, now, length, offset)
   if used + cost > limit then return nil end
-  return pack('<dd', start, used + cost), start + length
+  return pack('<dd', start, used + cost), start + length, used > 0 and start + length
 end
 
 -- part: look

@@ -3,16 +3,17 @@
 
 -- part: try
 local function try_gcra(value, at, now, cost, p, q, depth)
-  local whole, frac = now, 0
+  local whole, frac, before = now, 0
   if value then
     local w, f = unpack('<dd', value, at)
+    before = f > 0 and w + 1 or w
     if w >= now then whole, frac = w, f end
   end
   local debt = frac + cost * q
   if (whole - now) * p + debt > depth then return nil end
   local carried = floor(debt / p)
   whole, frac = whole + carried, debt - carried * p
-  return pack('<dd', whole, frac), frac > 0 and whole + 1 or whole
+  return pack('<dd', whole, frac), frac > 0 and whole + 1 or whole, before
 end
 
 -- part: look

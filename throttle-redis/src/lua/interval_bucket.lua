@@ -21,7 +21,8 @@ end
 local function try_interval_bucket(value, at, now, cost, capacity, refill, interval, variant)
   local anchor, tokens = view_interval_bucket(value, at, now, capacity, refill, interval, variant)
   if tokens < cost then return nil end
-  return kept_interval_bucket(anchor, tokens - cost, capacity, refill, interval)
+  local payload, fresh = kept_interval_bucket(anchor, tokens - cost, capacity, refill, interval)
+  return payload, fresh, tokens < capacity and anchor + ceil((capacity - tokens) / refill) * interval
 end
 
 -- part: look

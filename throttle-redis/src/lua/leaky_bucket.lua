@@ -23,10 +23,11 @@ local function try_leaky_bucket(value, at, now, cost, p, q, depth, variant, may_
   if variant == '1' and not may_wait and whole > now and (whole > last or frac > 0) then return nil end
   local debt = frac + cost * q
   if (whole - last) * p + debt > depth then return nil end
+  local before = frac > 0 and whole + 1 or whole > last and whole
   last = first_leaky_bucket(value, at, last, variant)
   local carried = floor(debt / p)
   whole, frac = whole + carried, debt - carried * p
-  return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole
+  return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole, before
 end
 
 -- part: look

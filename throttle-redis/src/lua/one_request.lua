@@ -15,13 +15,13 @@ if #KEYS == @count@ and #ARGV == @words@ and @kinds@ then
     local told@i@ = @told@
 
 -- part: ask
-    local payload@i@, instant@i@ = @try@(value@i@, at@i@, now, cost@i@, a@i@, b@i@, c@i@@variant@)
+    local payload@i@, instant@i@, before@i@ = @try@(value@i@, at@i@, now, cost@i@, a@i@, b@i@, c@i@@variant@)
 
 -- part: ask_next
-    local payload@i@, instant@i@
+    local payload@i@, instant@i@, before@i@
     if payload@before@ then
-      payload@i@, instant@i@ = @try@(value@i@, at@i@, now, cost@i@, a@i@, b@i@, c@i@@variant@)
+      payload@i@, instant@i@, before@i@ = @try@(value@i@, at@i@, now, cost@i@, a@i@, b@i@, c@i@@variant@)
     end
 
 -- part: write
-      call('SET', key@i@, header@i@ .. payload@i@, 'PX', max(1, ceil((instant@i@ - now) / 1000)) + ARGV[2])
+      put(call, key@i@, header@i@ .. payload@i@, instant@i@, before@i@)

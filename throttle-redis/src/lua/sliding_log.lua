@@ -22,16 +22,17 @@ end
 local function try_sliding_log(value, at, now, cost, limit, window)
   local from, used, instant = live_sliding_log(value, at, now, window)
   if used + cost > limit then return nil end
-  local kept, run = '', cost
+  local kept, run, before = '', cost
   if value and from <= #value then
     local newest, units = unpack('<dd', value, #value - 15)
+    before = newest + window
     if newest == instant then
       kept, run = sub(value, from, #value - 16), units + cost
     else
       kept = sub(value, from)
     end
   end
-  return pack('<d', used + cost) .. kept .. pack('<dd', instant, run), instant + window
+  return pack('<d', used + cost) .. kept .. pack('<dd', instant, run), instant + window, before
 end
 
 -- part: tell

@@ -50,8 +50,10 @@ local function try_sliding_window(value, at, now, cost, limit, width, buckets)
   -- Sub-windows passed since the last charge take the slots of those that have left the window.
   for step = 0, min(index - newest, buckets + 1) - 1 do counters[(index - step) % (buckets + 1) + 1] = 0 end
   local slot = index % (buckets + 1) + 1
+  local before = counters[slot] > 0 and (index + buckets + 1) * width
   counters[slot] = counters[slot] + cost
-  return kept_sliding_window(counters, instant, index, width, buckets)
+  local payload, fresh = kept_sliding_window(counters, instant, index, width, buckets)
+  return payload, fresh, before
 end
 
 -- part: look

@@ -14,3 +14,13 @@ if time == '' or sub(time, 1, 1) == '@' then
 else
   now = time + 0
 end
+
+-- Writes a value whose key counts as unused from the instant `fresh` on. A key is kept until the
+-- slack after the end of the step of this instant, so the time to live stays as it is if the value
+-- before, with the instant `before`, was in the same step: a time to live is costly. Versions that
+-- know no steps keep a key until the slack after the instant, which is no less than a step.
+local function put(run, key, value, fresh, before)
+  local step = floor(fresh / @step@)
+  if before and floor(before / @step@) == step then return run('SET', key, value, 'KEEPTTL') end
+  return run('SET', key, value, 'PX', max(1, ceil(((step + 1) * @step@ - now) / 1000)) + ARGV[2])
+end

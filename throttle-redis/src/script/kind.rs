@@ -31,8 +31,8 @@ pub(super) enum Size {
 }
 
 macro_rules! kinds {
-    ($($name:literal $letter:literal, $format:literal, variants $variants:literal, $size:expr, $fields:expr,
-       repeated $repeated:literal;)*) => {
+    ($($name:literal $letter:literal in $file:literal, $format:literal, variants $variants:literal, $size:expr,
+       $fields:expr, repeated $repeated:literal;)*) => {
         /// Every algorithm. A new one is a row here and a file there.
         pub(super) const ALL: &[Kind] = &[$(Kind {
             name: $name,
@@ -42,21 +42,21 @@ macro_rules! kinds {
             size: $size,
             fields: &$fields,
             repeated: $repeated,
-            text: include_str!(concat!("../lua/", $name, ".lua")),
+            text: include_str!(concat!("../lua/", $file, ".lua")),
         }),*];
     };
 }
 
 kinds! {
-    "gcra" 'g', "<ddd", variants false, Size::Bytes(16), ["arrival", "arrival_part"], repeated 0;
-    "token_bucket" 't', "<ddd", variants false, Size::Bytes(16), ["last", "grains_left"], repeated 0;
-    "leaky_meter" 'm', "<ddd", variants false, Size::Bytes(16), ["last", "grains_owed"], repeated 0;
-    "leaky_bucket" 'q', "<ddd", variants true, Size::Bytes(24), ["last", "next_slot", "next_slot_part"], repeated 0;
-    "interval_bucket" 'i', "<ddd", variants true, Size::Bytes(16), ["interval_start", "tokens"], repeated 0;
-    "fixed_window" 'f', "<ddd", variants false, Size::Bytes(16), ["window_start", "used"], repeated 0;
-    "calendar_quota" 'c', "<dd", variants true, Size::Bytes(16), ["window_start", "used"], repeated 0;
-    "sliding_window" 's', "<ddd", variants false, Size::Ring, ["last", "used"], repeated 1;
-    "sliding_log" 'l', "<dd", variants false, Size::Log, ["used", "at", "units"], repeated 2;
+    "gcra" 'g' in "gcra", "<ddd", variants false, Size::Bytes(16), ["arrival", "arrival_part"], repeated 0;
+    "token_bucket" 't' in "level", "<ddd", variants false, Size::Bytes(16), ["last", "grains_left"], repeated 0;
+    "leaky_meter" 'm' in "level", "<ddd", variants false, Size::Bytes(16), ["last", "grains_owed"], repeated 0;
+    "leaky_bucket" 'q' in "leaky_bucket", "<ddd", variants true, Size::Bytes(24), ["last", "next_slot", "next_slot_part"], repeated 0;
+    "interval_bucket" 'i' in "interval_bucket", "<ddd", variants true, Size::Bytes(16), ["interval_start", "tokens"], repeated 0;
+    "fixed_window" 'f' in "fixed_window", "<ddd", variants false, Size::Bytes(16), ["window_start", "used"], repeated 0;
+    "calendar_quota" 'c' in "calendar_quota", "<dd", variants true, Size::Bytes(16), ["window_start", "used"], repeated 0;
+    "sliding_window" 's' in "sliding_window", "<ddd", variants false, Size::Ring, ["last", "used"], repeated 1;
+    "sliding_log" 'l' in "sliding_log", "<dd", variants false, Size::Log, ["used", "at", "units"], repeated 2;
 }
 
 impl Kind {
@@ -110,8 +110,14 @@ impl Kind {
         2 + 8 * (self.format.len() - 1)
     }
 
-    /// A part of its text.
-    pub(super) fn part(&self, name: &str) -> Option<&'static str> {
-        parts::part(self.text, name)
+    /// A part of its text. A token bucket keeps what is left of its depth, and the meter, which has
+    /// the same text, what is owed.
+    pub(super) fn part(&self, name: &str) -> Option<String> {
+        let from_depth = match self.name {
+            "token_bucket" => "depth - ",
+            _ => "",
+        };
+        let text = parts::part(self.text, name)?.replace("@name@", self.name);
+        Some(text.replace("@from_depth@", from_depth))
     }
 }

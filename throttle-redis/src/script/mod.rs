@@ -23,7 +23,7 @@ use crate::link::script::Script;
 ///
 /// Arguments of `decide`: as keys one for each request and policy that applies to it; then the time
 /// in µs, or nothing for the server's, or `@` and an instant by the server's that has passed; the
-/// milliseconds that a key outlives its reset; for each policy a header, which names the parameters
+/// milliseconds that a key outlives the step of its reset; for each policy a header, which names the parameters
 /// to decide by; and for each request and policy a cost, or nothing where the policy does not
 /// apply. If some request has a reserve, an `r` stands before the costs, and behind those of each
 /// request its reserves; then a negative cost is not charged. The reply is the time, and for each
@@ -108,7 +108,7 @@ pub(crate) fn exceptions() -> &'static Script {
 
 fn script_of(bodies: &[&str]) -> Script {
     let text = parts::without_comments(&[&[parts::TIME], bodies].concat());
-    Script::new(text.replace("@latest@", LATEST))
+    Script::new(text.replace("@latest@", LATEST).replace("@step@", STEP))
 }
 
 /// The steps that correct a charge.
@@ -124,6 +124,10 @@ const REPLY: &str = "local reply, decided = {pack('<d', now)}, 0\n";
 
 /// No limit's state names an instant from here on, in µs: the server accepts no such time to live.
 const LATEST: &str = "1e18";
+
+/// The µs of a step, of which keys are kept until the end. A key is kept longer by at most so much,
+/// and one that is asked less often has its time to live renewed each time.
+const STEP: &str = "5e6";
 
 /// From so many on, only scripts are kept that sets use.
 const MOST_KNOWN: usize = 64;

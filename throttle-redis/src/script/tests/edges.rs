@@ -61,6 +61,35 @@ fn rate(count: u64, micros: u64) -> Rate {
     Rate::new(count, Duration::from_micros(micros))
 }
 
+/// A version without steps keeps a key until the slack after its reset. A charge in the same step
+/// leaves that expiry, which is no earlier than the reset that it moves on.
+#[test]
+fn law_09_expiry_that_an_older_version_set_outlasts_the_charges_of_its_step() {
+    let mut story = Story::new(Gcra::new(Rate::per_second(100)).burst(10_000));
+    story.at(0);
+    story.take(1);
+    let expires = |story: &Story, renewed: Option<i64>| {
+        let mut store = story.0.redis.store.borrow_mut();
+        let entry = store.entries.values_mut().next().expect("a key");
+        if let Some(expires) = renewed {
+            (entry.expires, entry.set_at) = (expires, START - 1);
+        }
+        entry.expires
+    };
+    let older = expires(&story, Some(START + 10_000 + 10_000_000));
+    // The last charge that ends in the step, which began at the start.
+    story.take(498);
+    let reset = START + 4_990_000;
+    assert_eq!(expires(&story, None), older);
+    assert!(older > reset + 5_000_000);
+    story.take(1);
+    assert_eq!(
+        expires(&story, None),
+        START + 10_000_000,
+        "renewed in the next step"
+    );
+}
+
 /// Late debits and a clock that steps back: units that had left the window are in it again.
 #[test]
 fn law_08_state_above_its_limit_counts_as_all_used() {

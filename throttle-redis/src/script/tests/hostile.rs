@@ -99,7 +99,7 @@ proptest! {
         {
             let mut store = machine.redis.store.borrow_mut();
             store.now = NOW;
-            let entry = Entry { value: value.clone(), ttl: 1, set_at: NOW, list: false };
+            let entry = Entry { value: value.clone(), expires: NOW + 1_000, set_at: NOW, written: NOW, list: false };
             store.entries.insert(stored.clone(), entry);
         }
         let scripts = &machine.prepared.scripts;
@@ -142,7 +142,7 @@ proptest! {
         {
             let mut store = machine.redis.store.borrow_mut();
             store.now = NOW;
-            let entry = Entry { value, ttl: 1, set_at: NOW, list: false };
+            let entry = Entry { value, expires: NOW + 1_000, set_at: NOW, written: NOW, list: false };
             store.entries.insert(name(0, &Key::from("bad")), entry);
         }
         let keys: Vec<_> =
@@ -267,8 +267,9 @@ impl Told {
         let entry = Entry {
             list: value.is_empty(),
             value,
-            ttl: 1,
+            expires: NOW + 1_000,
             set_at: NOW,
+            written: NOW,
         };
         self.machine
             .redis

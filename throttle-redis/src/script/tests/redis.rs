@@ -22,9 +22,10 @@ pub(super) struct Store {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) value: Vec<u8>,
-    /// In milliseconds, as it was set.
-    pub(super) ttl: i64,
+    /// When it expires, in µs, and when that was set.
+    pub(super) expires: i64,
     pub(super) set_at: i64,
+    pub(super) written: i64,
     /// Not a string: reading it is an error.
     pub(super) list: bool,
 }
@@ -170,16 +171,25 @@ impl Store {
             [b"SET", ..] if self.full => {
                 Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned())
             }
-            [b"SET", key, value, b"PX", ttl] => {
-                let ttl = std::str::from_utf8(ttl)
-                    .ok()
-                    .and_then(|ttl| ttl.parse().ok())
-                    .filter(|ttl: &i64| *ttl > 0);
-                let ttl = ttl.ok_or("ERR invalid expire time in 'set' command")?;
+            [b"SET", key, value, life @ ..] => {
+                let (expires, set_at) = match life {
+                    [b"PX", ttl] => std::str::from_utf8(ttl)
+                        .ok()
+                        .and_then(|ttl| ttl.parse().ok())
+                        .filter(|ttl: &i64| *ttl > 0)
+                        .map(|ttl| (self.now + ttl * 1_000, self.now)),
+                    [b"KEEPTTL"] => {
+                        let kept = self.entries.get(*key);
+                        kept.map(|entry| (entry.expires, entry.set_at))
+                    }
+                    _ => None,
+                }
+                .ok_or("ERR invalid expire time in 'set' command")?;
                 let entry = Entry {
                     value: value.to_vec(),
-                    ttl,
-                    set_at: self.now,
+                    expires,
+                    set_at,
+                    written: self.now,
                     list: false,
                 };
                 self.entries.insert(key.to_vec(), entry);
