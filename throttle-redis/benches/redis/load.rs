@@ -61,26 +61,29 @@ pub(crate) fn benchmark(
     count: usize,
 ) -> Vec<f64> {
     let sha: String = server.query(&["SCRIPT", "LOAD", script]);
-    let (port, pipeline) = (server.port().to_string(), pipeline.to_string());
-    let (range, keyed) = (KEYS.to_string(), keys.len().to_string());
-    let (clients, count) = (clients.to_string(), count.to_string());
-    let mut words = vec![
-        "-c",
-        "1",
-        "redis-benchmark",
-        "-p",
-        &port,
-        "-c",
-        &clients,
-        "-P",
-        &pipeline,
-        "-n",
-        &count,
-    ];
-    words.extend(["-r", &range, "--csv", "EVALSHA", &sha, &keyed]);
-    words.extend(keys);
+    let (clients, pipeline, count) = (clients.to_string(), pipeline.to_string(), count.to_string());
+    let options = ["-c", &clients, "-P", &pipeline, "-n", &count];
+    let keyed = keys.len().to_string();
+    let command = [&["EVALSHA", &sha, &keyed], keys].concat();
+    redis_benchmark(server.port(), &options, &command)
+}
+
+/// Runs redis-benchmark with a command. Returns commands a second, p50 and p99 in µs.
+pub(crate) fn redis_benchmark(port: u16, options: &[&str], command: &[&str]) -> Vec<f64> {
+    let (port, range) = (port.to_string(), KEYS.to_string());
     let output = Command::new("taskset")
-        .args(words)
+        .args([
+            "-c",
+            "1",
+            "redis-benchmark",
+            "-p",
+            &port,
+            "-r",
+            &range,
+            "--csv",
+        ])
+        .args(options)
+        .args(command)
         .output()
         .expect("redis-benchmark, and taskset");
     let text = String::from_utf8_lossy(&output.stdout);

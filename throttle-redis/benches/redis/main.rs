@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! cargo bench -p tower-throttle-redis --all-features                 every table
-//! cargo bench -p tower-throttle-redis --all-features -- tasks script  some of them: tasks, script, cluster
+//! cargo bench -p tower-throttle-redis --all-features -- tasks script  some of them: tasks, script, cluster, sizing
 //! ROUNDS=7 cargo bench …                                        more rounds than 5; rows are their medians
 //! ```
+//!
+//! `sizing` measures the figures of `SIZING.md` on this machine, and says how many servers they take.
 //!
 //! The server runs on the first processor and the client on the second, where `taskset` is there to
 //! see to it.
 
 #![allow(
     clippy::print_stdout,
+    clippy::print_stderr,
     clippy::float_arithmetic,
     reason = "it prints figures"
 )]
@@ -20,6 +23,7 @@ mod cluster;
 mod load;
 mod measure;
 mod scripts;
+mod sizing;
 mod tasks;
 
 use std::env;
@@ -48,6 +52,9 @@ fn main() {
     }
     if wants("tasks") {
         tasks::run(&server);
+    }
+    if wants("sizing") {
+        sizing::run(&server);
     }
     if wants("cluster") {
         let servers = Cluster::start();

@@ -111,7 +111,7 @@ fn plain(server: &Server, captured: &Captured, tasks: usize) -> Sample {
     sample(server, || closed_loop(&runtime, tasks, step))
 }
 
-fn backend(server: &Server, tasks: usize, max_batch: usize) -> Sample {
+pub(crate) fn backend(server: &Server, tasks: usize, max_batch: usize) -> Sample {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
