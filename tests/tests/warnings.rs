@@ -689,3 +689,69 @@ async fn settlement_that_fails_is_logged_with_the_reason() -> Result<(), ConfigE
     );
     Ok(())
 }
+
+/// Each share holds at least one unit, so more processes than units exceed the limit together.
+#[tokio::test]
+async fn local_rule_with_more_processes_than_the_burst_is_logged_at_build()
+-> Result<(), ConfigError> {
+    let store = || RedisBackend::new("redis://127.0.0.1:1");
+    let burst_of_20 = || Gcra::new(Rate::per_second(10)).burst(20);
+    let local = |processes| {
+        let limit = limit("per-user", burst_of_20()).by(Constant);
+        limit.on_error(OnError::local(processes))
+    };
+    let (log, _guard) = Log::start();
+    let layer = ThrottleLayer::builder(local(20))
+        .backend(store()?)
+        .build()?;
+    let _in_memory = ThrottleLayer::new(local(1_000))?;
+    assert_eq!(log.lines(), [""; 0], "as many as units, or no store");
+
+    layer.replace(local(21))?;
+    let lines = log.lines();
+    let [line] = lines.as_slice() else {
+        panic!("{lines:?}")
+    };
+    for part in [
+        "WARN ",
+        "\"per-user\"",
+        "OnError::local(21)",
+        "its burst is 20",
+        "admit up to 21 at one instant",
+        "at most 20",
+        "raise the burst to 21",
+        "OnError::Closed",
+    ] {
+        assert!(line.contains(part), "{part} is not in: {line}");
+    }
+    layer.replace(local(21))?;
+    assert_eq!(
+        log.lines(),
+        [""; 0],
+        "the version before gave the same warning"
+    );
+    layer.replace(local(22))?;
+    assert_eq!(log.lines().len(), 1, "another number");
+
+    // The rule of the layer, and the smallest tier.
+    let by_plan = plans("plans", [("free", burst_of_20()), ("paid", plenty_of())]);
+    let by_plan = by_plan.by(Constant).lookup(|_| async { Some("paid") });
+    let heard: Arc<Mutex<Vec<Warning>>> = Arc::default();
+    let hook = Arc::clone(&heard);
+    let _layer = ThrottleLayer::builder(all([plenty(Constant), by_plan.unknown("free")]))
+        .backend(store()?)
+        .on_error(OnError::local(21))
+        .on_warning(move |warning| hook.lock().unwrap().push(warning.clone()))
+        .build()?;
+    let heard = heard.lock().unwrap();
+    assert!(
+        matches!(
+            heard.as_slice(),
+            [Warning::ShareBelowOne { policy, processes: 21, capacity: 20 }]
+                if policy.as_str() == "plans"
+        ),
+        "{heard:?}"
+    );
+    assert_eq!(log.lines(), [""; 0]);
+    Ok(())
+}

@@ -354,8 +354,9 @@ impl<B: Backend> ThrottleBuilder<B> {
         self.observe(hook)
     }
 
-    /// Calls `hook` when requests show that the configuration probably does not do what was
-    /// intended. The hook runs on the request's task. It is called at most once for each limit and
+    /// Calls `hook` when requests, or the limits themselves when the layer is built, show that the
+    /// configuration probably does not do what was intended. The hook runs on the request's task,
+    /// or in the call that builds the layer. It is called at most once for each limit and
     /// [`Warning`]; clones of the layer count together. A warning refuses no request. Defaults to
     /// logging them with `tracing`, at the level of warnings; without the feature `tracing`, to
     /// nothing.

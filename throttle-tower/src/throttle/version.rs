@@ -16,7 +16,7 @@ use super::report_built::report_built;
 use super::response_options::ResponseOptions;
 use super::selection_table::SelectionTable;
 use super::shared_layer::SharedLayer;
-use super::warning::Watch;
+use super::warning::{Warning, Watch};
 use crate::event::{LayerVersion, LimitInfo};
 use crate::limit::{CompiledLimits, KeySource, LimitSettings, OnError, check_refuses};
 
@@ -79,6 +79,7 @@ pub(super) fn build_version<B: Backend>(
     )?;
     shared.selections = selections;
     make_share(&mut shared)?;
+    warn_of_small_shares(&shared, former);
     report_built(&mut shared, former, &observers);
     Ok(shared)
 }
@@ -154,6 +155,31 @@ pub(super) fn make_share<B: Backend>(shared: &mut SharedLayer<B>) -> Result<(), 
         shared.options.local_store = Some(store);
     }
     Ok(())
+}
+
+/// Warns of each limit of fewer units than processes that share it, unless the `former` version
+/// gave the same warning.
+fn warn_of_small_shares<B: Backend>(shared: &SharedLayer<B>, former: Option<&SharedLayer<B>>) {
+    let given: Vec<Warning> = former.into_iter().flat_map(small_shares).collect();
+    for warning in small_shares(shared).filter(|warning| !given.contains(warning)) {
+        shared.announced.options.watch.warn(&warning);
+    }
+}
+
+fn small_shares<B: Backend>(shared: &SharedLayer<B>) -> impl Iterator<Item = Warning> {
+    let policies = B::set(&shared.prepared).policies();
+    let limits = shared.applied.iter().zip(policies);
+    let limits = limits.filter(|_| shared.backend.can_fail());
+    limits.filter_map(|(limit, policy)| {
+        let processes = shared.options.on_error_of(limit)?.processes()?.get();
+        let tiers = policy.tiers().map(|(_, tier)| tier).chain([policy]);
+        let capacity = tiers.map(|tier| tier.algorithm().capacity()).min()?;
+        (u64::from(processes) > capacity).then(|| Warning::ShareBelowOne {
+            policy: policy.policy_name().clone(),
+            processes,
+            capacity,
+        })
+    })
 }
 
 /// # Errors

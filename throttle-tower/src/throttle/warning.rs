@@ -71,6 +71,18 @@ pub enum Warning {
         /// The lowest class.
         class: String,
     },
+    /// More processes share a limit by [`OnError::local`](crate::OnError::local) than it has units.
+    /// The share of each holds at least one unit, so together they admit more than the limit while
+    /// the store returns no decisions. This is noticed when the layer is built.
+    ShareBelowOne {
+        /// The limit.
+        policy: PolicyName,
+        /// The number given to `OnError::local`.
+        processes: u32,
+        /// The burst of the limit or, if it counts in windows, its units a window. Of a limit with
+        /// tiers it is the smallest.
+        capacity: u64,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -124,6 +136,20 @@ impl fmt::Display for Warning {
                  such requests are in the lowest class, {class:?}. Compare the names that it \
                  returns with those of the \
                  classes",
+                policy.as_str()
+            ),
+            Self::ShareBelowOne {
+                policy,
+                processes,
+                capacity,
+            } => write!(
+                f,
+                "the limit {:?} has OnError::local({processes}), and its burst is {capacity}: while \
+                    the store returns no decisions, each process admits at least 1 unit, so \
+                    {processes} processes admit up to {processes} at one instant. Give \
+                    OnError::local the number of processes that the requests of one key reach, at \
+                    most {capacity}, and balance the load by that key; or raise the burst to \
+                    {processes}; or refuse meanwhile, by OnError::Closed",
                 policy.as_str()
             ),
         }
