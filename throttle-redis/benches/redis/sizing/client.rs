@@ -41,9 +41,10 @@ impl Client {
 
     /// Decides once about each key, so many at the same time.
     pub(super) fn decide(&self, keys: Range<u64>, at_once: u64) {
+        let policies = RedisBackend::set(&self.set).policies().len();
         let decide = |key: u64| {
-            self.backend
-                .decide(&self.set, &[Call::from(Key::from(key))])
+            let calls = vec![Call::from(Key::from(key)); policies];
+            self.backend.decide(&self.set, &calls)
         };
         self.runtime.block_on(async {
             let mut first = keys.start;

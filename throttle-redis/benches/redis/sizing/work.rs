@@ -12,8 +12,9 @@ use crate::measure::{Sample, median, rounds, sample};
 use crate::{pin, tasks};
 
 const COUNT: usize = 50_000;
-/// Servers of the cluster whose slots are asked for, each with a replica.
+/// Servers of the cluster whose slots are asked for.
 const PRIMARIES: usize = 64;
+const SLOTS: usize = 16_384 / PRIMARIES;
 
 /// µs of the server's processor.
 pub(super) struct Work {
@@ -119,29 +120,20 @@ fn connections(script: &str, alone: f64, ratio: &dyn Fn(&str, f64, f64)) {
     });
 }
 
-/// `CLUSTER SLOTS` of a server that was told of a cluster of 64 primaries with a replica each. None
-/// of the others is there, but it takes them for healthy.
+/// `CLUSTER SLOTS` of a server that was told of a cluster of 64 primaries. None of the others is
+/// there, but it takes them for healthy.
 fn slots() {
     let mut nodes = String::new();
-    for number in 0..2 * PRIMARIES {
-        let (primary, id) = (number % PRIMARIES, |number: usize| format!("{number:040x}"));
+    for number in 0..PRIMARIES {
         let me = if number == 0 { "myself," } else { "" };
         let port = 20_000 + number;
-        let _ = write!(
+        let first = number * SLOTS;
+        let last = first + SLOTS - 1;
+        let _ = writeln!(
             nodes,
-            "{} 127.0.0.1:{port}@{} {me}",
-            id(number),
+            "{number:040x} 127.0.0.1:{port}@{} {me}master - 0 0 {number} connected {first}-{last}",
             port + 10_000
         );
-        let slots = 16_384 / PRIMARIES;
-        let first = primary * slots;
-        let _ = match number < PRIMARIES {
-            true => {
-                let last = first + slots - 1;
-                writeln!(nodes, "master - 0 0 {number} connected {first}-{last}")
-            }
-            false => writeln!(nodes, "slave {} 0 0 {primary} connected", id(primary)),
-        };
     }
     let _ = writeln!(nodes, "vars currentEpoch {PRIMARIES} lastVoteEpoch 0");
     let file = env::temp_dir().join(format!("throttle-sizing-{}.conf", process::id()));
@@ -153,7 +145,7 @@ fn slots() {
         .start();
     server.process_id().into_iter().for_each(|id| pin(id, "0"));
     let count = COUNT / 5;
-    row("CLUSTER SLOTS, 64 primaries with a replica each", || {
+    row("CLUSTER SLOTS that lists 64 primaries", || {
         let counted = count.to_string();
         sample(&server, || {
             let options = ["-c", "50", "-n", &counted];
