@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use support::naive::Naive;
+use support::restarts::Restarts;
 use throttle_core::backend::{Answer, Call, ExceptedKey, KeyStep, Receipt};
 use throttle_core::conformance::{self as kit, Harness};
 use throttle_core::{
@@ -79,6 +80,14 @@ mod one_shard {
     conformance_tests!(OneShard);
 }
 
+/// A store with room for little more than the keys of a trace.
+#[test]
+fn law_08_traces_in_a_store_of_few_keys() {
+    harness!(FewKeys: InMemory = in_memory(32));
+    kit::law_08_traces_equal_the_reference::<FewKeys>();
+    kit::law_08_parameters_equal_the_reference::<FewKeys>();
+}
+
 /// An adapter: the store above decides.
 mod boxed {
     use super::*;
@@ -111,6 +120,22 @@ mod local_share {
 
     harness!(Local: Share = start(), adapter true);
     conformance_tests!(Local);
+}
+
+/// A store that goes on with its snapshot whenever it may forget.
+mod restarts {
+    use super::*;
+
+    fn start() -> On<Restarts> {
+        let On { backend, clock } = in_memory(1_000_000);
+        On {
+            backend: Restarts::new(backend, clock.clone()),
+            clock,
+        }
+    }
+
+    harness!(Restarting: Restarts = start(), forget |store, _| store.restart());
+    conformance_tests!(Restarting);
 }
 
 mod naive {

@@ -145,7 +145,11 @@ impl Draw<'_> {
             40..=69 => on_keys(KeyStep::Reset(key)),
             75..=79 => TraceStep::OnKeys {
                 policy: policies,
-                step: KeyStep::Reset(key),
+                step: match number % 3 {
+                    0 => KeyStep::Reset(key),
+                    1 => KeyStep::Except(key, None),
+                    _ => KeyStep::Exceptions { most: 9 },
+                },
             },
             70..=74 => TraceStep::ResetAll {
                 prefix: self.prefix(limit),

@@ -14,7 +14,11 @@ use throttle_core::{
     Timestamp, TokenBucket,
 };
 
-use crate::support::strategies::run;
+use crate::support::machines::{InMemory, Machine, Pure};
+use crate::support::reference::reported;
+use crate::support::spec::{HOUR, Kind, Tree};
+use crate::support::strategies::{any_spec, run, run_times};
+use crate::support::trace::{Case, cases};
 
 const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 const SECOND: u64 = 1_000_000;
@@ -376,5 +380,46 @@ fn law_04_waits_count_from_a_clock_that_has_stepped_back() {
             "never"
         );
         assert_eq!(answer(&ask(&set, "ada", 0)).1, seconds(3));
+    }
+}
+
+/// A key whose bucket no other key shares is decided as if the bucket were the key's own. All but
+/// the shaper that refuses what it would delay: what it gives back depends on whether the schedule
+/// was free in between.
+#[test]
+fn law_08_overflow_bucket_of_one_key_decides_as_the_keys_own_state() {
+    let check = |case: &Case| {
+        let store = FullStore::of(1);
+        let mut full = InMemory {
+            prepared: store.prepare(case.tree.policies()),
+            backend: store.backend,
+            clock: store.clock,
+        };
+        let mut own = Pure::new(&case.tree);
+        let mut open = Vec::new();
+        let mut t = T0.as_micros();
+        for raw in &case.raws {
+            // The key that fills the store lives for a day.
+            t = (t + raw.micros(case.tree.step(), false)).min(T0.as_micros() + HOUR as i64);
+            if raw.what > 6 && !open.is_empty() {
+                let receipts: [Receipt; 2] = open.swap_remove(usize::from(raw.pick) % open.len());
+                let [one, other] = receipts.map(|receipt| receipt.actual(raw.cost(2).min(9)));
+                full.settle(t, one);
+                own.settle(t, other);
+            }
+            let costs = raw.costs(&own.capacities());
+            let (found, one) = full.decide(t, &costs);
+            let (expected, other) = own.decide(t, &costs);
+            prop_assert_eq!(reported(&found), reported(&expected), "at {}", t);
+            open.extend(one.zip(other).map(|(one, other)| [one, other]));
+        }
+        Ok(())
+    };
+    for kind in Kind::ALL
+        .into_iter()
+        .filter(|kind| *kind != Kind::Undelayed)
+    {
+        let limits = any_spec(kind).prop_map(Tree::Leaf).boxed();
+        run_times(400, &format!("{kind:?}"), &cases(limits, 60), check);
     }
 }

@@ -11,7 +11,6 @@ mod exceptions;
 mod full_store;
 mod law_01_denials;
 mod law_02_03_04_answers;
-mod law_05_06_10_lives;
 mod law_05_06_atomicity;
 mod law_07_changed_limits;
 mod law_07_lying_clocks;

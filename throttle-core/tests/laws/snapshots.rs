@@ -9,17 +9,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::sample::select;
 use throttle_core::backend::Call;
 use throttle_core::snapshot::RestoreError;
 use throttle_core::{
     Backend, CalendarQuota, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock,
-    MemoryBackend, MemorySet, Policy, PolicySet, Rate, SlidingLog, Timestamp, TokenBucket,
+    MemoryBackend, MemorySet, Policy, PolicySet, Rate, SlidingLog, Timestamp,
 };
 
 use crate::support::spec::TODAY;
 use crate::support::strategies::for_every_kind;
-use crate::support::trace::{Raw, raws};
 
 const T0: Timestamp = Timestamp::from_micros(TODAY);
 
@@ -84,41 +82,6 @@ impl Store {
             algorithm,
         ))
     }
-}
-
-/// Requests, at which of them the store is saved, and the bound of the restored one.
-fn histories() -> impl Strategy<Value = (Vec<Raw>, usize, usize)> {
-    (raws(40), 0..40_usize, select(vec![8, 100, 100_000]))
-}
-
-#[test]
-fn law_09_restored_keys_are_decided_as_in_the_saved_store() {
-    for_every_kind(
-        |specs| (specs, histories()),
-        |(spec, (raws, cut, max_keys))| {
-            let algorithm = spec.build().unwrap();
-            let store = Store::new(10, algorithm);
-            let (mut restored, mut at): (Option<Store>, i64) = (None, TODAY);
-            for (place, raw) in raws.iter().enumerate() {
-                at += raw.micros(spec.step(), false);
-                store.clock.set(Timestamp::from_micros(at));
-                if place == *cut {
-                    restored = Some(
-                        store
-                            .again(Timestamp::from_micros(at), *max_keys, algorithm)
-                            .unwrap(),
-                    );
-                }
-                let (key, cost) = (u64::from(raw.pick % 5), raw.cost(algorithm.capacity()));
-                let decision = store.ask(key, cost);
-                if let Some(restored) = &restored {
-                    restored.clock.set(Timestamp::from_micros(at));
-                    prop_assert_eq!(decision, restored.ask(key, cost), "step {}", place);
-                }
-            }
-            Ok(())
-        },
-    );
 }
 
 /// The clock was stepped back since the snapshot was taken.
@@ -275,42 +238,6 @@ fn law_09_overflow_buckets_outlive_the_process() {
         .again(T0, 100_000, FixedWindow::new(Rate::per_day(3)))
         .unwrap();
     assert!((100_000..101_000).all(|key| is_refused(&fewer_shards, key)));
-}
-
-/// Of two policies, one has tiers and a key with parameters of its own.
-#[test]
-fn law_09_the_parameters_of_every_state_are_restored() {
-    let policy = || {
-        let free = SlidingLog::new(Rate::per_day(10)).build().unwrap();
-        let paid = TokenBucket::new(Rate::per_day(100)).build().unwrap();
-        Policy::tiered("per-user", [("free", free), ("paid", paid)]).unwrap()
-    };
-    let own = policy().own(Gcra::new(Rate::per_day(1_000))).unwrap();
-    let calls = |tier: u8, key: u64, cost| [Call::from(Key::from(key)).in_tier(tier).costing(cost)];
-    let clock = ManualClock::new(T0);
-    let saved = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = saved.prepare(PolicySet::new(policy()).unwrap()).unwrap();
-    assert!(saved.decide_now(&set, &calls(0, 1, 4)).is_admitted());
-    assert!(saved.decide_now(&set, &calls(1, 2, 40)).is_admitted());
-    let with_own = |cost| {
-        [Call::from(Key::from(3))
-            .costing(cost)
-            .under(Arc::clone(&own))]
-    };
-    assert!(saved.decide_now(&set, &with_own(400)).is_admitted());
-
-    let mut bytes = Vec::new();
-    assert_eq!(saved.snapshot(&mut bytes).unwrap(), 3);
-    let restored = MemoryBackend::builder()
-        .clock(clock)
-        .restore(&mut &*bytes)
-        .unwrap();
-    let set = restored.prepare(PolicySet::new(policy()).unwrap()).unwrap();
-    let left = [calls(0, 1, 0), calls(1, 2, 0), with_own(0)]
-        .map(|calls| restored.decide_now(&set, &calls).remaining());
-    assert_eq!(left, [6, 60, 600]);
-    // What the former parameters count stays used under others.
-    assert_eq!(restored.decide_now(&set, &calls(0, 2, 0)).remaining(), 0);
 }
 
 #[test]

@@ -29,9 +29,6 @@ pub(crate) trait Machine {
     fn decide_calls(&mut self, t: i64, calls: &[Call]) -> Decision;
     fn settle(&mut self, t: i64, charge: Receipt);
 
-    /// Forgets an idle key of a policy. A machine may decide by itself when it forgets.
-    fn forget(&mut self, t: i64, policy: usize, key: &Key);
-
     /// One cost per policy for the key that traces use.
     fn decide(&mut self, t: i64, costs: &[Option<u64>]) -> (Decision, Option<Receipt>) {
         let calls = calls(&Key::from("trace"), costs);
@@ -100,10 +97,6 @@ impl Machine for Pure {
             );
         }
     }
-
-    fn forget(&mut self, _: i64, policy: usize, _: &Key) {
-        self.states[policy] = fresh(self.set.policies()[policy].algorithm());
-    }
 }
 
 /// An unused state that names its parameters, because a call may bring others.
@@ -168,10 +161,5 @@ impl Machine for InMemory {
     fn settle(&mut self, t: i64, charge: Receipt) {
         self.clock.set(Timestamp::from_micros(t));
         self.backend.settle_now(&self.prepared, charge);
-    }
-
-    /// A store forgets keys when it adds others.
-    fn forget(&mut self, t: i64, _: usize, _: &Key) {
-        let _ = self.take_for(t, format!("stranger {}", self.backend.keys()), 1);
     }
 }

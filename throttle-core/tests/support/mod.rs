@@ -7,12 +7,13 @@
 
 pub(crate) mod audited;
 pub(crate) mod bounds;
+pub(crate) mod exact;
 pub(crate) mod golden;
-pub(crate) mod lives;
 pub(crate) mod machines;
 pub(crate) mod naive;
 pub(crate) mod plans;
 pub(crate) mod reference;
+pub(crate) mod restarts;
 pub(crate) mod spec;
 pub(crate) mod strategies;
 pub(crate) mod trace;

@@ -1,23 +1,17 @@
-//! Limits that may have tiers, and parameters of a key's own, as plain numbers, and random ones.
-
-use std::sync::Arc;
+//! Limits that may have tiers, as plain numbers, and random ones.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use throttle_core::backend::Call;
-use throttle_core::{ConfigError, Key, Policy};
+use throttle_core::{ConfigError, Policy};
 
-use super::machines::call;
 use super::spec::{Kind, Leaf, Spec, Tree};
 use super::strategies::{realistic, small};
 
-/// A limit in each tier, of which the only one is a limit without tiers, and parameters of a key's
-/// own.
+/// A limit in each tier, of which the only one is a limit without tiers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) tiers: Vec<Spec>,
-    pub(crate) own: Vec<Spec>,
 }
 
 impl Plan {
@@ -26,10 +20,7 @@ impl Plan {
     }
 
     pub(crate) fn of(tiers: Vec<Spec>) -> Self {
-        Self {
-            tiers,
-            own: Vec::new(),
-        }
+        Self { tiers }
     }
 
     fn build(&self, name: &str) -> Result<Policy, ConfigError> {
@@ -43,28 +34,6 @@ impl Plan {
             .map(|(place, tier)| (format!("t{place}"), tier.algorithm()));
         Policy::tiered(name, tiers)
     }
-
-    /// The parameters of that number: the tiers, then the key's own. Another number stands for the
-    /// first tier.
-    pub(crate) fn parameters(&self, number: u8) -> &Spec {
-        self.tiers
-            .iter()
-            .chain(&self.own)
-            .nth(number.into())
-            .unwrap_or(&self.tiers[0])
-    }
-
-    /// A call under the parameters of that number.
-    pub(crate) fn call(&self, key: &Key, cost: Option<u64>, number: u8) -> Call {
-        let call = call(key, cost);
-        match self
-            .own
-            .get(usize::from(number).wrapping_sub(self.tiers.len()))
-        {
-            Some(own) => call.under(Arc::new(own.algorithm())),
-            None => call.in_tier(number),
-        }
-    }
 }
 
 impl Leaf for Plan {
@@ -73,19 +42,13 @@ impl Leaf for Plan {
     }
 
     fn step(&self) -> i64 {
-        self.tiers
-            .iter()
-            .chain(&self.own)
-            .map(Spec::step)
-            .max()
-            .unwrap_or(1)
+        self.tiers.iter().map(Spec::step).max().unwrap_or(1)
     }
 }
 
-/// One to four tiers and up to three of a key's own parameters: those of several random limits that
-/// recover within times of one order.
+/// Two to four tiers: those of several random limits that recover within times of one order.
 fn plans(specs: impl Strategy<Value = Spec> + Clone + 'static) -> BoxedStrategy<Plan> {
-    let plan = |(tiers, own): (Vec<Spec>, Vec<Spec>)| {
+    let plan = |tiers: Vec<Spec>| {
         let mut plan = Plan::of(Vec::new());
         for spec in tiers {
             plan.tiers.push(spec);
@@ -93,25 +56,19 @@ fn plans(specs: impl Strategy<Value = Spec> + Clone + 'static) -> BoxedStrategy<
                 plan.tiers.pop();
             }
         }
-        let policy = plan.policy("plan");
-        plan.own = own
-            .into_iter()
-            .filter(|own| policy.own(own.algorithm()).is_ok())
-            .take(3)
-            .collect();
-        (plan.tiers.len() + plan.own.len() > 1).then_some(plan)
+        (plan.tiers.len() > 1).then_some(plan)
     };
-    (vec(specs.clone(), 1..7), vec(specs, 0..6))
-        .prop_filter_map("has only one set of parameters", plan)
+    vec(specs, 1..7)
+        .prop_filter_map("has one tier", plan)
         .boxed()
 }
 
-/// Tiers and own parameters of one kind.
+/// Tiers of one kind.
 pub(crate) fn tiered(kind: Kind) -> BoxedStrategy<Plan> {
     prop_oneof![3 => plans(small(kind)), 1 => plans(realistic(kind))].boxed()
 }
 
-/// Tiers and own parameters of any of these kinds.
+/// Tiers of any of these kinds.
 pub(crate) fn mixed(kinds: &[Kind]) -> BoxedStrategy<Plan> {
     let kind = || select(kinds.to_vec());
     prop_oneof![3 => plans(kind().prop_flat_map(small)), 1 => plans(kind().prop_flat_map(realistic))].boxed()

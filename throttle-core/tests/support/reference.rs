@@ -66,7 +66,7 @@ pub(crate) enum Place {
 
 /// One limiter. Costs are at least 1. `can`, `retry` and `take` are called only with costs up to
 /// the capacity, and `take` only if the cost was admitted.
-pub(crate) trait Model: Debug {
+pub(crate) trait Model: Debug + Send {
     fn capacity(&self) -> i128;
     fn can(&self, t: i128, cost: i128) -> bool;
     fn remaining(&self, t: i128) -> i128;
@@ -93,6 +93,21 @@ pub(crate) trait Model: Debug {
     /// Selects the parameters of later questions: the tiers, then the key's own; the first tier if
     /// there are none of that number.
     fn ask_in(&mut self, _number: usize) {}
+
+    /// The number of a tier. An unknown one is the first.
+    fn number_of_tier(&self, _tier: usize) -> usize {
+        0
+    }
+
+    /// The number of such parameters of the key's own.
+    fn number_of_own(&mut self, _own: Spec) -> usize {
+        unreachable!("a limit with one set of parameters")
+    }
+
+    /// Forgets the key; only if nothing of it counts, if there is an instant.
+    fn forget(&mut self, _unused_at: Option<i128>) {
+        unreachable!("a limit without a key")
+    }
 
     /// The number of the selected parameters.
     fn number(&self) -> usize {
@@ -182,7 +197,7 @@ impl Modelled for Spec {
 
 impl Modelled for Plan {
     fn model(&self) -> Box<dyn Model> {
-        Box::new(tiered::Tiered::new(&self.tiers, &self.own))
+        Box::new(tiered::Tiered::new(&self.tiers))
     }
 }
 

@@ -211,6 +211,35 @@ impl Spec {
             .unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
+    /// The parameters that a trace gives to a key.
+    pub(crate) fn of(own: &Algorithm) -> Self {
+        let limit = own.rate().count();
+        let period = own.rate().period_micros();
+        let burst = own.capacity();
+        match own.name() {
+            "gcra" => Self::Gcra {
+                limit,
+                period,
+                burst,
+            },
+            "token_bucket" => Self::TokenBucket {
+                limit,
+                period,
+                burst,
+            },
+            "fixed_window" => Self::Fixed {
+                limit,
+                window: period,
+                offset: 0,
+            },
+            "sliding_log" => Self::Log {
+                limit,
+                window: period,
+            },
+            other => panic!("no trace gives a key a {other}"),
+        }
+    }
+
     /// Whether both count alike in everything, so that a state has the same meaning in both.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         let drain = |spec: &Self| match *spec {
@@ -442,8 +471,12 @@ impl<L: Leaf> Tree<L> {
         }
     }
 
+    pub(crate) fn policies(&self) -> PolicyTree {
+        self.rule(&mut 0)
+    }
+
     pub(crate) fn set(&self) -> PolicySet {
-        PolicySet::new(self.rule(&mut 0)).expect("a valid set")
+        PolicySet::new(self.policies()).expect("a valid set")
     }
 
     pub(crate) fn step(&self) -> i64 {

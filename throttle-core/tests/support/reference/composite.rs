@@ -1,15 +1,18 @@
 //! `all` and `any` over models, by their definition.
 
 use throttle_core::Policy;
+use throttle_core::backend::Call;
 
 use super::{Answer, MemberAnswer, Model, Modelled, Paid};
-use crate::support::spec::Tree;
+use crate::support::spec::{Spec, Tree};
 
 /// A tree of limits with one model at each leaf.
 #[derive(Debug)]
 pub(crate) struct Reference {
     tree: Tree<usize>,
-    models: Vec<Box<dyn Model>>,
+    pub(crate) models: Vec<Box<dyn Model>>,
+    /// Whether the current request only peeks at each leaf.
+    peeks: Vec<bool>,
     /// What the current request leaves free at each leaf.
     reserves: Vec<i128>,
 }
@@ -38,30 +41,30 @@ impl Reference {
         });
         Self {
             tree,
+            peeks: vec![false; models.len()],
             reserves: vec![0; models.len()],
             models,
         }
     }
 
-    /// Decides with one cost per leaf, under the parameters of the given numbers. Each leaf keeps a
-    /// reserve free.
-    pub(crate) fn decide_in(
-        &mut self,
-        t: i64,
-        costs: &[Option<u64>],
-        numbers: &[u8],
-        reserves: &[u64],
-    ) -> (Answer, Vec<(usize, Paid)>) {
-        self.models
-            .iter_mut()
-            .zip(numbers)
-            .for_each(|(model, number)| model.ask_in((*number).into()));
-        self.reserves = reserves
+    /// Decides calls about one key, a call per leaf.
+    pub(crate) fn decide_calls(&mut self, t: i64, calls: &[Call]) -> (Answer, Vec<(usize, Paid)>) {
+        for (model, call) in self.models.iter_mut().zip(calls) {
+            let number = match call.own() {
+                Some(own) => model.number_of_own(Spec::of(own)),
+                None => model.number_of_tier(call.tier().into()),
+            };
+            model.ask_in(number);
+        }
+        self.reserves = calls.iter().map(|call| call.reserve().into()).collect();
+        self.peeks = calls.iter().map(Call::is_peek).collect();
+        let costs: Vec<_> = calls
             .iter()
-            .map(|reserve| i128::from(*reserve))
+            .map(|call| call.key().map(|_| call.cost()))
             .collect();
-        let answer = self.decide(t, costs);
+        let answer = self.decide(t, &costs);
         self.reserves.fill(0);
+        self.peeks.fill(false);
         answer
     }
 
@@ -93,6 +96,9 @@ impl Reference {
             } else {
                 self.models[leaf].delay(t)
             });
+            if self.peeks[leaf] {
+                continue;
+            }
             let tier = self.models[leaf].number();
             receipts.push((
                 leaf,
@@ -105,6 +111,7 @@ impl Reference {
             ));
         }
         let summary = self.summary(&self.tree, t, &waits, &payers);
+        payers.retain(|leaf| !self.peeks[*leaf]);
         let binding = if wait == Wait::Now {
             summary.as_ref().and_then(|summary| summary.binding)
         } else {
@@ -186,7 +193,7 @@ impl Reference {
                 Some(Summary { reset, ..least })
             }
             Tree::Any(members, _) => {
-                // The first member that was charged binds.
+                // The first member that was charged binds, or would be if it were no peek.
                 let binding = members
                     .iter()
                     .filter(|member| {

@@ -16,11 +16,10 @@ pub(super) struct Tiered {
 }
 
 impl Tiered {
-    pub(super) fn new(tiers: &[Spec], own: &[Spec]) -> Self {
-        let parameters = [tiers, own].concat();
+    pub(super) fn new(tiers: &[Spec]) -> Self {
         Self {
-            state: model(&parameters[0]),
-            parameters,
+            state: model(&tiers[0]),
+            parameters: tiers.to_vec(),
             tiers: tiers.len(),
             writer: 0,
             asked: 0,
@@ -203,6 +202,27 @@ impl Model for Tiered {
         } else {
             0
         };
+    }
+
+    fn number_of_tier(&self, tier: usize) -> usize {
+        if tier < self.tiers { tier } else { 0 }
+    }
+
+    fn number_of_own(&mut self, own: Spec) -> usize {
+        let known = self.parameters.iter().skip(self.tiers);
+        let index = known.clone().position(|known| *known == own);
+        let number = self.tiers + index.unwrap_or(known.len());
+        if index.is_none() {
+            self.parameters.push(own);
+        }
+        number
+    }
+
+    fn forget(&mut self, unused_at: Option<i128>) {
+        if unused_at.is_none_or(|t| self.state.reset(t) == 0) {
+            self.state = model(&self.parameters[0]);
+            self.writer = 0;
+        }
     }
 
     fn number(&self) -> usize {

@@ -2,7 +2,6 @@
 
 mod edges;
 mod embedded;
-mod golden;
 mod hostile;
 mod machine;
 mod random;
