@@ -17,6 +17,10 @@ use crate::time::Timestamp;
 /// An instant that no window starts at.
 pub(super) const START: Timestamp = Timestamp::from_micros(1_790_000_123_456_789);
 
+/// How far from 1970 the clock of a trace goes that begins within this distance: 71 years. Beyond
+/// it, a database that calculates in doubles cannot add the longest waits exactly.
+const FAR: i64 = 1 << 51;
+
 /// How far behind its clock a backend may read it, in µs.
 const BEHIND: u64 = 100_000;
 
@@ -38,6 +42,7 @@ pub(super) fn replay<H: Harness>(
         subjects,
         reference: Reference::new(),
         set: 0,
+        start,
         now: start,
         latest: start,
         wait: 0,
@@ -61,6 +66,7 @@ struct Replay<'h, H: Harness> {
     reference: Reference,
     /// The set that decides.
     set: usize,
+    start: Timestamp,
     now: Timestamp,
     latest: Timestamp,
     /// The last wait of a refusal, in µs.
@@ -119,6 +125,12 @@ impl<H: Harness> Replay<'_, H> {
             ClockMove::Reset => self.now.after_micros(self.reset),
             ClockMove::AlmostTheReset => self.now.after_micros(self.reset.saturating_sub(1)),
         };
+        let far = if self.start.as_micros().abs() > FAR {
+            i64::MAX
+        } else {
+            FAR
+        };
+        let now = Timestamp::from_micros(now.as_micros().clamp(-far, far));
         self.now = now.max(self.reference.floor());
         self.latest = self.latest.max(self.now);
         self.harness.set_time(self.now);
