@@ -82,6 +82,42 @@ impl Arrival {
         }
     }
 
+    /// Whole units that remain, and if there are none, the µs until there is one. If there are
+    /// some, the effective window is the time of so many units, which is not shorter.
+    #[inline(always)]
+    fn room(&self, debt: u64, free: u64) -> (u64, u64) {
+        let Self(drain) = self;
+        match drain.q.divide(free) {
+            0 => (0, drain.micros(debt + drain.q.get() - drain.depth)),
+            remaining => (remaining, 0),
+        }
+    }
+
+    /// Where the key stands, with the instant of the next unit in any case.
+    pub(crate) fn exact_standing(&self, tat: &Tat, now: Timestamp) -> Standing {
+        let ahead = tat.whole - now.as_micros();
+        let reset = if ahead < 0 {
+            0
+        } else {
+            ahead.unsigned_abs() + u64::from(tat.frac > 0)
+        };
+        match self.debt(*tat, now) {
+            Debt::Grains(debt) => {
+                let (remaining, next) = self.0.room(debt);
+                Standing {
+                    remaining,
+                    reset,
+                    next,
+                }
+            }
+            Debt::BeyondDepth(_) => Standing {
+                remaining: 0,
+                reset,
+                next: self.wait(tat, now, 1),
+            },
+        }
+    }
+
     /// A TAT that is `units` emission intervals later. The division does not depend on the state,
     /// so the processor can do it while it loads the state.
     #[inline(always)]
@@ -99,11 +135,11 @@ impl Arrival {
         }
     }
 
-    /// The decision on a cost above the capacity, or after the clock has stepped back so far that
-    /// more than the depth is owed: nothing is charged.
+    /// The decision on a cost of 0 or above the capacity, or after the clock has stepped back so far
+    /// that more than the depth is owed: nothing is charged.
     #[cold]
     #[inline(never)]
-    fn refuse(&self, tat: Tat, now: Timestamp, cost: u64) -> (u64, Standing) {
+    fn ask_only(&self, tat: Tat, now: Timestamp, cost: u64) -> (u64, Standing) {
         (ask(self, &tat, now, cost), self.standing(&tat, now))
     }
 }
@@ -157,29 +193,14 @@ impl Transition for Arrival {
         Mark::at(now)
     }
 
-    #[inline(always)]
     fn standing(&self, tat: &Tat, now: Timestamp) -> Standing {
-        let ahead = tat.whole - now.as_micros();
-        let reset = if ahead < 0 {
+        let standing = self.exact_standing(tat, now);
+        let next = if standing.remaining > 0 {
             0
         } else {
-            ahead.unsigned_abs() + u64::from(tat.frac > 0)
+            standing.next
         };
-        match self.debt(*tat, now) {
-            Debt::Grains(debt) => {
-                let (remaining, next) = self.0.room(debt);
-                Standing {
-                    remaining,
-                    reset,
-                    next,
-                }
-            }
-            Debt::BeyondDepth(_) => Standing {
-                remaining: 0,
-                reset,
-                next: self.wait(tat, now, 1),
-            },
-        }
+        Standing { next, ..standing }
     }
 
     #[inline(always)]
@@ -194,19 +215,21 @@ impl Transition for Arrival {
             *tat
         };
         let ahead = (from.whole - now.as_micros()).cast_unsigned();
-        if cost > drain.capacity || ahead > drain.empties_in {
-            let (wait, standing) = self.refuse(*tat, now, cost);
+        // A cost of 0 wraps around.
+        if cost.wrapping_sub(1) >= drain.capacity || ahead > drain.empties_in {
+            let (wait, standing) = self.ask_only(*tat, now, cost);
             return (Outcome::uncharged(wait), standing);
         }
         let debt = ahead * drain.p.get() + from.frac;
         let owed = debt + drain.grains(cost);
-        if cost == 0 || owed > drain.depth {
-            let wait = if cost == 0 {
-                0
+        if owed > drain.depth {
+            let wait = drain.micros(owed - drain.depth);
+            // The wait for one unit is that for the next one.
+            let (remaining, next) = if cost == 1 {
+                (0, wait)
             } else {
-                drain.micros(owed - drain.depth)
+                self.room(debt, drain.depth.saturating_sub(debt))
             };
-            let (remaining, next) = drain.room(debt);
             let standing = Standing {
                 remaining,
                 reset: ahead + u64::from(from.frac > 0),
@@ -219,7 +242,7 @@ impl Transition for Arrival {
             whole: now.as_micros() + whole.cast_signed(),
             frac,
         };
-        let (remaining, next) = drain.room(owed);
+        let (remaining, next) = self.room(owed, drain.depth - owed);
         let standing = Standing {
             remaining,
             reset: whole + u64::from(frac > 0),

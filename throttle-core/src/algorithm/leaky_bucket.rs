@@ -169,7 +169,9 @@ impl Queue {
     }
 
     fn arrival_standing(&self, state: &Departures, now: Timestamp) -> Standing {
-        let standing = self.arrival.standing(&state.next, Self::now(state, now));
+        let standing = self
+            .arrival
+            .exact_standing(&state.next, Self::now(state, now));
         let lag = if standing.reset == 0 {
             0
         } else {

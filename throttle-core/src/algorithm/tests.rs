@@ -11,9 +11,9 @@ use proptest::prelude::*;
 use super::cell::Writer;
 use super::transition::take;
 use super::{
-    Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket,
-    LeakyMeter, Outcome, Repr, SlidingLog, SlidingWindow, Standing, State, StateFormat,
-    TokenBucket, Transition, Treatment, Visitor, ask,
+    Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, Kind,
+    LeakyBucket, LeakyMeter, Outcome, Repr, SlidingLog, SlidingWindow, Standing, State,
+    StateFormat, TokenBucket, Transition, Treatment, Visitor, ask,
 };
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -118,7 +118,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// `next` is the first instant at which more remains than now; of windows, the instant at which
-    /// the window ends.
+    /// the window ends. GCRA says so if nothing remains.
     #[test]
     fn the_next_unit_comes_when_it_is_told(which in 0..17_usize, steps in steps()) {
         let algorithm = algorithms()[which];
@@ -141,6 +141,10 @@ proptest! {
                     the window ends");
             } else if standing.reset == 0 {
                 prop_assert_eq!((standing.next, standing.remaining), (0, algorithm.capacity()), "{:?}", algorithm);
+            } else if matches!(algorithm.kind, Kind::Gcra(_)) && standing.remaining > 0 {
+                prop_assert_eq!(standing.next, 0);
+                let paced = standing.remaining * algorithm.rate.period_micros();
+                prop_assert!(after(paced.div_ceil(algorithm.rate.count())).remaining > standing.remaining.min(algorithm.capacity() - 1));
             } else if standing.remaining < algorithm.capacity() {
                 prop_assert!(standing.next > 0 && standing.next <= standing.reset, "{:?} of {:?}", standing, algorithm);
                 prop_assert!(after(standing.next).remaining > standing.remaining, "{:?} of {:?}", standing, algorithm);

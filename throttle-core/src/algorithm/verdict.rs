@@ -73,7 +73,8 @@ pub(crate) struct Standing {
     pub(crate) remaining: u64,
     /// µs until the key cannot be told from an unused one.
     pub(crate) reset: u64,
-    /// µs until something more is available; for windows, until the window ends.
+    /// µs until something more is available; for windows, until the window ends. It may be 0 where
+    /// it is less than the time of the units that remain, which the effective window is then.
     pub(crate) next: u64,
 }
 

@@ -166,7 +166,7 @@ impl<C: Clock> MemoryBackend<C> {
     /// # Panics
     ///
     /// If another store prepared the set.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn decide_now(&self, prepared: &MemorySet, calls: &[Call]) -> Decision {
         self.store.check(prepared);

@@ -1,8 +1,7 @@
 //! How the store decides a request: on a fast path, or in the locked shards of its keys.
 
 use super::entry::Entry;
-use super::fast_path::SingleCall;
-use super::policies::CallParameters;
+use super::policies::{CallParameters, Parameters};
 use super::slot::Label;
 use super::store::{MemorySet, Store};
 use crate::algorithm::{Cell, Outcome};
@@ -14,42 +13,27 @@ use crate::time::Timestamp;
 impl Store {
     #[inline(always)]
     pub(super) fn decide(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        if let (
-            Some(policy),
-            [
-                call @ Call {
-                    key: Some(key),
-                    cost,
-                    ..
-                },
-            ],
-        ) = (&set.alone, calls)
+        if let (Some(policy), [call]) = (&set.alone, calls)
+            && let Some(key) = &call.key
             && call.is_usual()
         {
-            return self.decide_alone(SingleCall {
-                parameters: policy.parameters(call.tier()),
-                key,
-                cost: *cost,
-                now,
-            });
+            return self.decide_alone(policy.parameters(call.tier()), key, call.cost, now);
         }
-        let mut decision = Decision::new();
-        // Compiled twice: what only a tree needs would take registers from the loop over the
-        // policies.
-        if set.set.is_plain() {
-            self.decide_set::<true>(set, calls, now, &mut decision);
-        } else {
-            self.decide_set::<false>(set, calls, now, &mut decision);
-        }
-        decision
+        self.decide_set(set, calls, now)
     }
 
     /// Decides one policy on any key.
     #[cold]
-    pub(super) fn decide_one(&self, call: SingleCall<'_>) -> Decision {
-        let cost = call.cost;
-        let parameters = call.parameters.of_call();
-        self.on_entry(parameters, call.key, (cost, call.now), |cell, overflow| {
+    #[inline(never)]
+    pub(super) fn decide_one(
+        &self,
+        parameters: &Parameters,
+        key: &Key,
+        cost: u64,
+        now: Timestamp,
+    ) -> Decision {
+        let parameters = parameters.of_call();
+        self.on_entry(parameters, key, (cost, now), |cell, overflow| {
             let wait = cell.wait(cost);
             let (delay, taken) = if wait == 0 && cost > 0 {
                 cell.take(cost)

@@ -62,9 +62,22 @@ struct LockedState<'a> {
 }
 
 impl Store {
-    /// Decides any set on any keys, in place, because a decision is large to be moved.
+    /// Decides any set on any keys.
     #[inline(never)]
-    pub(super) fn decide_set<const IS_PLAIN: bool>(
+    pub(super) fn decide_set(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
+        let mut decision = Decision::new();
+        // Compiled twice: what only a tree needs would take registers from the loop over the
+        // policies.
+        if set.set.is_plain() {
+            self.decide_shape::<true>(set, calls, now, &mut decision);
+        } else {
+            self.decide_shape::<false>(set, calls, now, &mut decision);
+        }
+        decision
+    }
+
+    /// Decides in place, because a decision is large to be moved.
+    fn decide_shape<const IS_PLAIN: bool>(
         &self,
         set: &MemorySet,
         calls: &[Call],

@@ -16,42 +16,33 @@ use crate::decision::Decision;
 use crate::key::Key;
 use crate::time::Timestamp;
 
-/// One call, and the parameters that decide it.
-#[derive(Clone, Copy)]
-pub(super) struct SingleCall<'a> {
-    pub(super) parameters: &'a Parameters,
-    pub(super) key: &'a Key,
-    pub(super) cost: u64,
-    pub(super) now: Timestamp,
-}
-
+// A structure of the arguments would be lent to the functions off the fast path, and so be written
+// to memory on it.
 impl Store {
     /// Decides one policy.
     #[inline(always)]
-    pub(super) fn decide_alone(&self, call: SingleCall<'_>) -> Decision {
-        if !call.parameters.is_plain {
-            return self.decide_large(call);
+    pub(super) fn decide_alone(
+        &self,
+        parameters: &Parameters,
+        key: &Key,
+        cost: u64,
+        now: Timestamp,
+    ) -> Decision {
+        if !parameters.is_plain {
+            return self.decide_large(parameters, key, cost, now);
         }
-        let (shard, label, writer) = self.locate(call);
-        match shard.table.read(label, writer) {
-            Ok(known) => call.parameters.algorithm.accept(Alone {
+        let (shard, label) = self.locate(parameters, key);
+        match shard.table.read(label) {
+            Ok(known) if known.writer == parameters.writer => parameters.algorithm.accept(Alone {
                 store: self,
                 known,
-                call,
+                parameters,
+                key,
+                cost,
+                now,
             }),
-            Err(unread) => self.decide_unread(call, unread),
-        }
-    }
-
-    /// Decides one policy whose state is not in its slot, or could not be read because of other
-    /// threads.
-    #[cold]
-    #[inline(never)]
-    fn decide_unread(&self, call: SingleCall<'_>, unread: Unread) -> Decision {
-        if unread == Unread::Disturbed {
-            self.decide_undisturbed(call, false)
-        } else {
-            self.decide_one(call)
+            Ok(_) | Err(Unread::Missing) => self.decide_one(parameters, key, cost, now),
+            Err(Unread::Disturbed) => self.decide_undisturbed(parameters, key, cost, now, false),
         }
     }
 
@@ -59,54 +50,77 @@ impl Store {
     /// meanwhile.
     #[cold]
     #[inline(never)]
-    fn decide_undisturbed(&self, call: SingleCall<'_>, was_disturbed: bool) -> Decision {
-        let (shard, label, writer) = self.locate(call);
+    fn decide_undisturbed(
+        &self,
+        parameters: &Parameters,
+        key: &Key,
+        cost: u64,
+        now: Timestamp,
+        was_disturbed: bool,
+    ) -> Decision {
+        let (shard, label) = self.locate(parameters, key);
         let mut table = shard.table.change();
-        let known = table.read_locked(label, writer);
+        let known = table
+            .read_locked(label)
+            .filter(|known| known.writer == parameters.writer);
         if was_disturbed {
             table.begin_dispute();
         }
         let Some(known) = known else {
             drop(table);
-            return self.decide_one(call);
+            return self.decide_one(parameters, key, cost, now);
         };
-        call.parameters.algorithm.accept(Alone {
+        parameters.algorithm.accept(Alone {
             store: self,
             known,
-            call,
+            parameters,
+            key,
+            cost,
+            now,
         })
     }
 
     /// Decides one policy whose state does not fit a slot: where it is, if the same parameters wrote
     /// it.
     #[inline(never)]
-    fn decide_large(&self, call: SingleCall<'_>) -> Decision {
-        let (shard, label, writer) = self.locate(call);
+    fn decide_large(
+        &self,
+        parameters: &Parameters,
+        key: &Key,
+        cost: u64,
+        now: Timestamp,
+    ) -> Decision {
+        let (shard, label) = self.locate(parameters, key);
         let mut shard = shard.lock();
         let decision = shard
-            .large_state(label, writer)
-            .and_then(|state| call.parameters.algorithm.accept(Large { state, call }));
+            .large_state(label, parameters.writer)
+            .and_then(|state| {
+                parameters.algorithm.accept(Large {
+                    state,
+                    tier: parameters.tier,
+                    cost,
+                    now,
+                })
+            });
         drop(shard);
-        decision.unwrap_or_else(|| self.decide_one(call))
+        decision.unwrap_or_else(|| self.decide_one(parameters, key, cost, now))
     }
 
     #[inline(always)]
-    fn locate(&self, call: SingleCall<'_>) -> (&Shard, Label, u8) {
-        let hash = self.key_hasher.hash(call.key);
-        (
-            self.shard(hash),
-            Label::new(hash, call.parameters.policy),
-            call.parameters.writer,
-        )
+    fn locate(&self, parameters: &Parameters, key: &Key) -> (&Shard, Label) {
+        let hash = self.key_hasher.hash(key);
+        (self.shard(hash), Label::new(hash, parameters.policy))
     }
 }
 
-/// One policy's decision on a known key with a small state. It lends nothing of itself to a
-/// function that is not inlined, so its parts stay in registers.
+/// One policy's decision on a known key with a small state.
 struct Alone<'a> {
     store: &'a Store,
     known: KnownKey<'a>,
-    call: SingleCall<'a>,
+    parameters: &'a Parameters,
+    key: &'a Key,
+    cost: u64,
+    now: Timestamp,
 }
 
 impl Visitor for Alone<'_> {
@@ -117,13 +131,10 @@ impl Visitor for Alone<'_> {
         let Self {
             store,
             known,
-            call:
-                SingleCall {
-                    parameters,
-                    key,
-                    cost,
-                    now,
-                },
+            parameters,
+            key,
+            cost,
+            now,
         } = self;
         let Some(mut state) = A::State::from_words(known.words) else {
             unreachable!("the state is small")
@@ -132,15 +143,7 @@ impl Visitor for Alone<'_> {
         if let Some(words) = state.words().filter(|_| outcome.taken.cost > 0)
             && !known.replace(parameters.writer, words)
         {
-            return store.decide_undisturbed(
-                SingleCall {
-                    parameters,
-                    key,
-                    cost,
-                    now,
-                },
-                true,
-            );
+            return store.decide_undisturbed(parameters, key, cost, now, true);
         }
         Decision::of_one(outcome, standing, parameters.tier, false)
     }
@@ -149,21 +152,17 @@ impl Visitor for Alone<'_> {
 /// One policy's decision on a state that does not fit a slot. `None` if another algorithm wrote it.
 struct Large<'a> {
     state: &'a mut Repr,
-    call: SingleCall<'a>,
+    tier: u8,
+    cost: u64,
+    now: Timestamp,
 }
 
 impl Visitor for Large<'_> {
     type Output = Option<Decision>;
 
     fn visit<A: Transition<State: StateFormat>>(self, algorithm: &A) -> Option<Decision> {
-        let SingleCall {
-            parameters,
-            cost,
-            now,
-            ..
-        } = self.call;
-        let decide = |state: &mut _| algorithm.decide(state, now, cost);
+        let decide = |state: &mut _| algorithm.decide(state, self.now, self.cost);
         let (outcome, standing) = A::State::change(self.state, decide)?;
-        Some(Decision::of_one(outcome, standing, parameters.tier, false))
+        Some(Decision::of_one(outcome, standing, self.tier, false))
     }
 }

@@ -116,7 +116,7 @@ impl Member {
 }
 
 impl Policies {
-    /// Policies are numbered from one in ten bits of a slot.
+    /// Policies are numbered from one in ten bits of a slot, so that no slot of a key is all zeros.
     const MAX: usize = (1 << 10) - 1;
 
     pub(super) fn new() -> Self {
@@ -182,7 +182,7 @@ impl Policies {
             None => (UNNUMBERED, make()),
         };
         Ok(Parameters {
-            policy: number as u16,
+            policy: number as u16 + 1,
             writer,
             tier,
             is_plain: writer != UNNUMBERED && algorithm.is_small(),
@@ -191,9 +191,7 @@ impl Policies {
     }
 
     pub(super) fn name(&self, policy: u16) -> &str {
-        self.entries
-            .get(usize::from(policy))
-            .map_or("", |entry| &entry.name)
+        self.entry(policy).map_or("", |entry| &entry.name)
     }
 
     pub(super) fn has_prefix(&self, policy: u16, prefix: &str) -> bool {
@@ -203,8 +201,12 @@ impl Policies {
     /// The parameters of a policy that have this number; `None` for [`UNNUMBERED`].
     #[inline]
     pub(super) fn algorithm(&self, policy: u16, writer: u8) -> Option<&Arc<Algorithm>> {
-        let entry = self.entries.get(usize::from(policy))?;
-        entry.parameters.get(usize::from(writer))
+        self.entry(policy)?.parameters.get(usize::from(writer))
+    }
+
+    #[inline]
+    fn entry(&self, policy: u16) -> Option<&NumberedPolicy> {
+        self.entries.get(usize::from(policy).checked_sub(1)?)
     }
 }
 

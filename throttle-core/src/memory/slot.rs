@@ -26,10 +26,10 @@ impl Label {
     #[inline]
     pub(super) fn new(key: KeyHash, policy: u16) -> Self {
         let flag = if key.digested { DIGESTED } else { 0 };
-        // Adding one keeps every tag above zero, which marks an empty slot.
+        // No policy has the number 0, which marks an empty slot.
         Self {
             number: key.number,
-            tag: flag | (u64::from(policy) + 1),
+            tag: flag | u64::from(policy),
         }
     }
 
@@ -68,7 +68,7 @@ impl Label {
     }
 
     pub(super) fn policy(self) -> u16 {
-        (self.tag & (DIGESTED - 1)) as u16 - 1
+        (self.tag & (DIGESTED - 1)) as u16
     }
 
     /// The slot of a table that is looked at first: the order, scaled to the table's width.
@@ -199,16 +199,22 @@ impl Slot {
         }
     }
 
+    /// The number of the parameters that wrote the state, and the state.
+    #[inline]
+    pub(super) fn state(&self) -> (u8, Words) {
+        let content = Content {
+            number: 0,
+            instant: self.instant.load(Ordering::Relaxed),
+            amount: self.amount.load(Ordering::Relaxed),
+        };
+        (content.writer(), content.words())
+    }
+
     /// The state, if the parameters of that number wrote it.
     #[inline]
     pub(super) fn words_of(&self, writer: u8) -> Option<Words> {
-        let instant = self.instant.load(Ordering::Relaxed);
-        let content = Content {
-            number: 0,
-            instant,
-            amount: self.amount.load(Ordering::Relaxed),
-        };
-        (content.writer() == writer).then(|| content.words())
+        let (of, words) = self.state();
+        (of == writer).then_some(words)
     }
 
     #[inline]

@@ -41,13 +41,15 @@ pub(super) struct KnownKey<'a> {
     /// The version at which it was read; `None` if this thread keeps others from changing the
     /// table.
     seen: Option<SeenVersion>,
+    /// The number of the parameters that wrote it.
+    pub(super) writer: u8,
     pub(super) words: Words,
 }
 
 /// Why a key was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// There is no such key, or other parameters wrote its state.
+    /// There is no such key.
     Missing,
     /// Other threads change the table, or dispute it.
     Disturbed,
@@ -68,21 +70,26 @@ impl Table {
         }
     }
 
-    /// Reads the state of a key that the parameters of a number wrote.
+    /// Reads the state of a key.
     #[inline(always)]
-    pub(super) fn read(&self, label: Label, writer: u8) -> Result<KnownKey<'_>, Unread> {
+    pub(super) fn read(&self, label: Label) -> Result<KnownKey<'_>, Unread> {
         let seen = self.version.seen().ok_or(Unread::Disturbed)?;
-        let found = self
-            .find_slot(label)
-            .and_then(|(_, slot)| Some((slot, slot.words_of(writer)?)));
+        let known = self.read_slot(label, Some(seen));
         if !self.version.is_still(seen) {
             return Err(Unread::Disturbed);
         }
-        let (slot, words) = found.ok_or(Unread::Missing)?;
-        Ok(KnownKey {
+        known.ok_or(Unread::Missing)
+    }
+
+    #[inline(always)]
+    fn read_slot(&self, label: Label, seen: Option<SeenVersion>) -> Option<KnownKey<'_>> {
+        let slot = self.find_held(label)?;
+        let (writer, words) = slot.state();
+        Some(KnownKey {
             table: self,
             slot,
-            seen: Some(seen),
+            seen,
+            writer,
             words,
         })
     }
@@ -201,16 +208,9 @@ impl<'a> ChangingTable<'a> {
         self.change.begin_dispute();
     }
 
-    /// Reads the state of a key that the parameters of a number wrote. It may be replaced as long
-    /// as this table is held.
-    pub(super) fn read_locked(&self, label: Label, writer: u8) -> Option<KnownKey<'a>> {
-        let slot = self.table.find_held(label)?;
-        Some(KnownKey {
-            table: self.table,
-            slot,
-            seen: None,
-            words: slot.words_of(writer)?,
-        })
+    /// Reads the state of a key. It may be replaced as long as this table is held.
+    pub(super) fn read_locked(&self, label: Label) -> Option<KnownKey<'a>> {
+        self.table.read_slot(label, None)
     }
 
     /// Whether there is no room for one more key.

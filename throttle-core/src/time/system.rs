@@ -107,11 +107,16 @@ impl Clock for SystemClock {
         if elapsed >= self.0.next_sync.load(Ordering::Relaxed) {
             return self.0.look_elsewhere(elapsed);
         }
-        Timestamp::from_micros(self.0.read(elapsed))
+        // In range, as long as the offset is.
+        Timestamp(self.0.read(elapsed))
     }
 }
 
 const SYNC_EVERY_MICROS: u64 = 10_000_000;
+/// A clock counts for 35 years, and begins so long before [`Timestamp::MAX`] that it never gets
+/// there: a decision need not check that.
+const MOST_ELAPSED: u64 = 1 << 50;
+const LATEST_OFFSET: i64 = Timestamp::MAX.as_micros() - MOST_ELAPSED.cast_signed();
 const MAX_SLEW_MICROS: i64 = 500_000;
 const STEPS_BITS: u32 = 50;
 
@@ -120,9 +125,9 @@ struct Anchor {
     start: u64,
     /// µs in a step of the counter, in units of 2^-64: elapsed time is one multiplication.
     step: u64,
-    /// The current estimate of the wall time at `start`.
+    /// The current estimate of the wall time at `start`, at most [`LATEST_OFFSET`].
     offset: AtomicI64,
-    /// Elapsed time at which to look at the wall clock again.
+    /// Elapsed time at which to look at the wall clock again, at most [`MOST_ELAPSED`].
     next_sync: AtomicU64,
     /// The latest instant returned. Counters of two processors may disagree by a little, and the
     /// offset may shrink; the guard makes neither visible. It is written at most once per
@@ -146,7 +151,7 @@ impl Anchor {
             // A counter has more than a million steps a second.
             step: u64::try_from(step).unwrap_or(u64::MAX),
             counter,
-            offset: AtomicI64::new(wall_micros()),
+            offset: AtomicI64::new(within(wall_micros())),
             next_sync: AtomicU64::new(SYNC_EVERY_MICROS),
             latest: AtomicI64::new(i64::MIN),
             replacement: None,
@@ -185,22 +190,25 @@ impl Anchor {
         if let Some(Replacement(now)) = &self.replacement {
             return now();
         }
+        let elapsed = elapsed.min(MOST_ELAPSED);
         self.follow(elapsed, wall_micros());
-        Timestamp::from_micros(self.read(elapsed))
+        Timestamp(self.read(elapsed))
     }
 
     /// Moves the offset towards the wall clock. Two threads may do so at the same time without
     /// harm.
     fn follow(&self, elapsed: u64, wall: i64) {
-        self.next_sync
-            .store(elapsed.saturating_add(SYNC_EVERY_MICROS), Ordering::Relaxed);
+        let next = (elapsed + SYNC_EVERY_MICROS).min(MOST_ELAPSED);
+        self.next_sync.store(next, Ordering::Relaxed);
         let offset = self.offset.load(Ordering::Relaxed);
         let error = wall.saturating_sub(offset.saturating_add_unsigned(elapsed));
-        self.offset.store(
-            offset.saturating_add(error.max(-MAX_SLEW_MICROS)),
-            Ordering::Relaxed,
-        );
+        let offset = offset.saturating_add(error.max(-MAX_SLEW_MICROS));
+        self.offset.store(within(offset), Ordering::Relaxed);
     }
+}
+
+fn within(offset: i64) -> i64 {
+    offset.clamp(Timestamp::MIN.as_micros(), LATEST_OFFSET)
 }
 
 fn wall_micros() -> i64 {
@@ -256,6 +264,21 @@ mod tests {
             ahead + 1,
             "and has lost half a second, no more"
         );
+    }
+
+    #[test]
+    fn wall_clock_at_either_end_of_time_leaves_the_clock_in_range() {
+        let anchor = Anchor::new();
+        let in_range = Timestamp::MIN.as_micros()..=Timestamp::MAX.as_micros();
+        for wall in [i64::MIN, i64::MAX] {
+            anchor.latest.store(i64::MIN, Ordering::Relaxed);
+            for elapsed in [0, MOST_ELAPSED - 1, MOST_ELAPSED] {
+                anchor.follow(elapsed, wall);
+                assert!(in_range.contains(&anchor.read(elapsed)), "{wall} {elapsed}");
+                let next = anchor.next_sync.load(Ordering::Relaxed);
+                assert!(next <= MOST_ELAPSED, "{next}");
+            }
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ fn label(n: u64) -> Label {
             number,
             digested: false,
         },
-        0,
+        1,
     )
 }
 

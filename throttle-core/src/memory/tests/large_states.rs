@@ -58,7 +58,7 @@ impl Fixture {
     }
 
     fn label(&self, key: u64) -> Label {
-        Label::new(self.store.key_hasher.hash(&Key::from(key)), 0)
+        Label::new(self.store.key_hasher.hash(&Key::from(key)), 1)
     }
 
     /// States, and places for them.
