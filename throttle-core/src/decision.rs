@@ -174,12 +174,14 @@ impl Decision {
         })
     }
 
-    /// Adds policies that do not apply.
+    /// Begins anew, with policies that do not apply.
     #[inline(always)]
     pub(crate) fn skip(&mut self, policies: usize) -> (&mut Summary, &mut [Status]) {
         let Form::Many { summary, statuses } = &mut self.0 else {
             unreachable!("only a decision of many is filled in")
         };
+        *summary = Summary::NONE;
+        statuses.clear();
         match policies {
             0..=3 => (0..policies).for_each(|_| statuses.push(Status::SKIPPED)),
             _ => *statuses = SmallVec::from_vec(vec![Status::SKIPPED; policies]),

@@ -87,8 +87,9 @@ impl Store {
         let mut request = Request::new(self, set, calls, now);
         request.locate();
         if !(request.is_usual && request.decide_known::<IS_PLAIN>(decision)) {
-            *decision = request.decide_locked();
-        } else if set.policies.len() == 1 {
+            request.decide_locked(decision);
+        }
+        if set.policies.len() == 1 {
             *decision = std::mem::replace(decision, Decision::new()).in_one_form();
         }
     }
@@ -104,7 +105,7 @@ impl<'a> Request<'a> {
     }
 
     /// Decides on any states, in the locked shards of their keys.
-    fn decide_locked(&self) -> Decision {
+    fn decide_locked(&self, decision: &mut Decision) {
         // First the rests of all shards, then their tables: see `shard`.
         let rests: SmallVec<[_; 4]> = self.shards.iter().map(|shard| shard.lock_rest()).collect();
         let shards = self.shards.iter().zip(rests);
@@ -113,23 +114,18 @@ impl<'a> Request<'a> {
             kept: self.runs.iter().map(|run| run.hash.number).collect(),
             cells: SmallVec::new(),
         };
-        let mut decision = Decision::new();
-        self.decide_held::<false>(&mut decision, Some(&mut locked));
-        let LockedStates {
-            mut shards, cells, ..
-        } = locked;
+        self.decide_held::<false>(decision, Some(&mut locked));
         let mut has_overflow = false;
-        for state in cells {
+        for state in locked.cells.drain(..) {
             has_overflow |= state.entry.is_overflow();
             let is_charged = decision.statuses()[state.policy].charged() > 0;
-            let shard = &mut shards[state.shard];
+            let shard = &mut locked.shards[state.shard];
             state.entry.store(is_charged, shard, &self.store.shared);
         }
-        drop(shards);
+        drop(locked);
         if has_overflow {
             self.store.sweep_elsewhere(self.now);
         }
-        decision.in_one_form()
     }
 
     /// Decides on states that no other thread changes. Without `locked`, it returns `false` if a
@@ -143,16 +139,16 @@ impl<'a> Request<'a> {
         let mut parts: SmallVec<[Part<'_>; 8]> = SmallVec::new();
         // Room is made once, so that many policies are no dearer each than a few.
         if self.calls.len() > parts.inline_size() {
-            parts = SmallVec::from_vec(Vec::with_capacity(self.calls.len()));
+            let applied = self.runs.iter().map(|run| run.policies.len()).sum();
+            if applied > parts.inline_size() {
+                parts = SmallVec::from_vec(Vec::with_capacity(applied));
+            }
         }
         let (summary, statuses) = decision.skip(self.set.policies.len());
         let mut spared = 0;
         for run in &self.runs {
             for policy in run.policies.clone() {
                 let status = &mut statuses[policy];
-                if self.calls[policy].key.is_none() {
-                    continue;
-                }
                 let may_charge = IS_PLAIN || policy >= spared;
                 let state = match self.ask(policy, run, may_charge, locked.is_some(), status) {
                     Some(state) => state,

@@ -26,7 +26,7 @@ pub(super) struct Request<'a> {
     pub(super) shards: SmallVec<[&'a Shard; 8]>,
 }
 
-/// Calls that follow each other with the same key. Calls that do not apply may be among them.
+/// Calls that follow each other with the same key.
 pub(super) struct Run<'a> {
     pub(super) policies: Range<usize>,
     pub(super) hash: KeyHash,
@@ -57,30 +57,52 @@ impl<'a> Request<'a> {
     #[inline(always)]
     pub(super) fn locate(&mut self) {
         let mut last = None;
+        let mut is_run = false;
         for (policy, call) in self.calls.iter().enumerate() {
-            let Some(key) = &call.key else { continue };
+            let Some(key) = &call.key else {
+                if is_run {
+                    self.end_run(policy);
+                    is_run = false;
+                }
+                continue;
+            };
             self.is_usual &= call.is_usual();
             // Most calls of a request have the same key, which is hashed once if it is short.
             let number = key.as_number();
-            if number.is_none() || last != number {
-                last = number;
-                let hash = self.store.key_hasher.hash(key);
-                if let Some(run) = self.runs.last_mut() {
-                    run.policies.end = policy;
-                }
-                let shard = self.store.shard(hash);
-                self.runs.push(Run {
-                    policies: policy..self.calls.len(),
-                    hash,
-                    shard,
-                });
-                self.shards.push(shard);
+            let is_same = number.is_some() && last == number;
+            if is_same && is_run {
+                continue;
             }
+            let (hash, shard) = match self.runs.last() {
+                Some(run) if is_same => (run.hash, run.shard),
+                _ => {
+                    let hash = self.store.key_hasher.hash(key);
+                    let shard = self.store.shard(hash);
+                    self.shards.push(shard);
+                    (hash, shard)
+                }
+            };
+            if is_run {
+                self.end_run(policy);
+            }
+            self.runs.push(Run {
+                policies: policy..self.calls.len(),
+                hash,
+                shard,
+            });
+            last = number;
+            is_run = true;
         }
         if self.shards.len() > 1 {
             self.shards
                 .sort_unstable_by_key(|shard| Shard::order(shard));
             self.shards.dedup_by_key(|shard| Shard::order(shard));
+        }
+    }
+
+    fn end_run(&mut self, policy: usize) {
+        if let Some(run) = self.runs.last_mut() {
+            run.policies.end = policy;
         }
     }
 
