@@ -5,7 +5,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::Algorithm;
-use crate::backend::{Answer, Backend, BackendErrorKind, Ban, Call, ExceptedKey, KeyStep, Receipt};
+use crate::backend::{
+    Answer, Backend, BackendError, BackendErrorKind, Ban, Call, ExceptedKey, KeyStep, Receipt,
+};
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -186,9 +188,13 @@ impl LocalShare {
     }
 
     /// Forgets one key of the policy at an index in the set.
-    pub fn reset(&self, policy: usize, key: &Key) {
+    ///
+    /// # Errors
+    ///
+    /// If the set has [no policy](PolicySet::policy) of that index.
+    pub fn reset(&self, policy: usize, key: &Key) -> Result<(), BackendError> {
         let reset = KeyStep::Reset(key.clone());
-        drop(self.memory.run(&self.set, policy, reset));
+        self.memory.run_now(&self.set, policy, reset).map(drop)
     }
 
     /// Forgets every key of every policy whose name starts with `prefix`.
@@ -284,6 +290,17 @@ mod tests {
             shown.contains(", memory: MemoryBackend { keys: 0, ") && shown.ends_with(", .. }"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn reset_of_an_index_without_a_policy_is_an_error() {
+        let policy = Policy::new("per-user", Gcra::new(Rate::per_minute(60))).expect("a policy");
+        let set = PolicySet::new(policy).expect("a set");
+        let share = LocalShare::new(&MemoryBackend::new(), &set, NonZeroU32::MIN).expect("a share");
+        let ada = Key::from("ada");
+        assert!(share.reset(0, &ada).is_ok());
+        let error = share.reset(1, &ada).expect_err("there is one policy");
+        assert_eq!(error.kind(), BackendErrorKind::Protocol);
     }
 
     /// An index after the last policy has no share, whatever the others have.

@@ -183,7 +183,7 @@ impl<C: Clock> MemoryBackend<C> {
         self.store.settle(prepared, receipt, self.clock.now());
     }
 
-    fn run_now(
+    pub(crate) fn run_now(
         &self,
         prepared: &MemorySet,
         index: usize,

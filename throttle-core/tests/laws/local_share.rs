@@ -339,8 +339,8 @@ fn what_was_taken_here_is_settled_here() {
             .store
             .settle_now(&process.set, receipt().actual(actual));
         assert_eq!(process.left().0, [7, 7], "it was not charged there");
-        process.share.reset(0, &Key::from("ada"));
-        process.share.reset(1, &Key::from("ada"));
+        process.share.reset(0, &Key::from("ada")).unwrap();
+        process.share.reset(1, &Key::from("ada")).unwrap();
     }
 }
 
@@ -392,7 +392,7 @@ fn what_was_taken_at_the_store_is_settled_there_and_here() {
 fn forgetting_here_is_forgetting() {
     let process = Process::new(&both(4, 4), 1);
     process.ask(&[ada(3), ada(3)]);
-    process.share.reset(0, &Key::from("ada"));
+    process.share.reset(0, &Key::from("ada")).unwrap();
     assert_eq!(process.left().1, [4, 1]);
     process.share.reset_all("b");
     assert_eq!(process.left().1, [4, 4]);

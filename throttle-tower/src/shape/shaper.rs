@@ -151,7 +151,9 @@ impl Shaper {
         let schedule = &self.schedule;
         let paces = 0..=schedule.paces.names().count();
         if let Some(share) = &schedule.share {
-            paces.clone().for_each(|pace| share.reset(pace, key));
+            for pace in paces.clone() {
+                share.reset(pace, key)?;
+            }
         }
         for pace in paces {
             let reset = KeyStep::Reset(key.clone());
