@@ -1,7 +1,5 @@
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::algorithm::{ExceptionEffect, Mark, NEVER, Outcome, Standing, StateCharge};
 use crate::backend_error::BackendErrorKind;
 use crate::call::Call;
@@ -42,7 +40,7 @@ use crate::time::micros_ceil;
 pub struct Decision(Form);
 
 /// One policy is the usual case, and its status is the summary: storing it twice would cost more
-/// than deciding.
+/// than deciding. The statuses of several are on the heap, so that a decision is small to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     One {
@@ -51,7 +49,7 @@ enum Form {
     },
     Many {
         summary: Summary,
-        statuses: Statuses,
+        statuses: Box<[Status]>,
     },
 }
 
@@ -96,9 +94,6 @@ impl Summary {
         }
     }
 }
-
-/// Three limits a request is the common case; more are kept on the heap.
-pub(crate) type Statuses = SmallVec<[Status; 3]>;
 
 impl Decision {
     /// The same decision has one form, so that decisions of different backends can be compared.
@@ -170,7 +165,7 @@ impl Decision {
     pub(crate) fn new() -> Self {
         Self(Form::Many {
             summary: Summary::NONE,
-            statuses: SmallVec::new(),
+            statuses: Box::default(),
         })
     }
 
@@ -181,11 +176,7 @@ impl Decision {
             unreachable!("only a decision of many is filled in")
         };
         *summary = Summary::NONE;
-        statuses.clear();
-        match policies {
-            0..=3 => (0..policies).for_each(|_| statuses.push(Status::SKIPPED)),
-            _ => *statuses = SmallVec::from_vec(vec![Status::SKIPPED; policies]),
-        }
+        *statuses = vec![Status::SKIPPED; policies].into();
         (summary, statuses)
     }
 
@@ -234,49 +225,6 @@ impl Decision {
             (status.wait, status.violated) = (wait, true);
         }
         self
-    }
-
-    /// Returns the decision of a larger set of so many `policies`, in which these stand at
-    /// `indices`, in their order, and no other one applies. For a layer that asks only the policies
-    /// that a request can have.
-    ///
-    /// ```
-    /// use throttle_core::{Gcra, Limiter, Policy, Rate};
-    ///
-    /// let alone =
-    ///     Limiter::in_memory(Policy::new("p", Gcra::new(Rate::per_day(5)))?)?.check("ada", 1);
-    /// let among_three = alone.among(&[1], 3);
-    /// assert_eq!(
-    ///     (among_three.binding(), among_three.remaining()),
-    ///     (Some(1), 4)
-    /// );
-    /// assert_eq!(
-    ///     [0, 1, 2].map(|index| among_three.statuses()[index].applies()),
-    ///     [false, true, false]
-    /// );
-    /// # Ok::<(), throttle_core::ConfigError>(())
-    /// ```
-    #[must_use]
-    pub fn among(&self, indices: &[usize], policies: usize) -> Self {
-        let mut whole = Self::new();
-        let (summary, statuses) = whole.skip(policies);
-        indices
-            .iter()
-            .zip(self.statuses())
-            .for_each(|(index, status)| statuses[*index] = *status);
-        let (reset, delay) = match &self.0 {
-            Form::One { status, delay } => (status.standing.reset, *delay),
-            Form::Many { summary, .. } => (summary.reset, summary.delay),
-        };
-        let binding = self.binding().and_then(|index| indices.get(index).copied());
-        *summary = Summary {
-            wait: self.wait(),
-            remaining: self.remaining(),
-            reset,
-            delay,
-            binding,
-        };
-        whole.in_one_form()
     }
 
     /// What decided: [`DecidedBy::Store`] unless the store could not decide. Then
@@ -423,6 +371,11 @@ enum Applies {
 
 // Decisions are moved on every request, so the flags share one word.
 const _: () = assert!(size_of::<Status>() == 64, "a status is one cache line");
+
+const _: () = assert!(
+    size_of::<Decision>() <= 88,
+    "a decision is moved several times"
+);
 
 impl Status {
     /// The status of a policy that had no key in this request.

@@ -133,8 +133,8 @@ pub use plans::plans;
 #[doc(inline)]
 pub use shape::{Pace, ShapeLayer, TokioClock};
 pub use throttle::{
-    LimitReport, Permit, Reason, Refusal, ResponseBody, ResponseFuture, Throttle, ThrottleBody,
-    ThrottleBuilder, ThrottleLayer, Warning,
+    LimitReport, Permit, Reason, Refusal, ReportIn, ResponseBody, ResponseFuture, Throttle,
+    ThrottleBody, ThrottleBuilder, ThrottleLayer, Warning,
 };
 #[cfg(feature = "axum")]
 pub use throttle::{MissingLimitReport, MissingPermit};

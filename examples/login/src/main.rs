@@ -13,8 +13,8 @@ use axum::{Form, Router};
 use serde::Deserialize;
 use throttle_tower::limit::Ban;
 use throttle_tower::{
-    ClientIp, ConfigError, Constant, Gcra, MemoryBackend, Rate, SlidingLog, ThrottleLayer, all,
-    limit,
+    ClientIp, ConfigError, Constant, Gcra, MemoryBackend, Rate, ReportIn, SlidingLog,
+    ThrottleLayer, all, limit,
 };
 use tokio::net::TcpListener;
 
@@ -79,6 +79,7 @@ fn app(store: MemoryBackend, ban: Option<Ban>) -> Result<Router, ConfigError> {
         limit("logins", Gcra::new(Rate::per_second(50))).by(Constant),
     ]))
     .backend(store)
+    .report_in(ReportIn::Both)
     .build()?;
     Ok(Router::new().route("/login", post(login)).layer(throttle))
 }

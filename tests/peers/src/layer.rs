@@ -232,7 +232,7 @@ fn throttle(limits: LimitTree) -> ThrottleLayer {
 
 fn reporting(limits: LimitTree) -> ThrottleLayer {
     ThrottleLayer::builder(limits)
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .build()
         .expect("a valid configuration")
 }

@@ -110,7 +110,7 @@ pub(crate) fn builder(limits: impl IntoLimitTree) -> (ThrottleBuilder<Store>, Ma
     let clock = ManualClock::new(START);
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     let builder = ThrottleLayer::builder(limits)
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .backend(store.clone());
     (builder, clock, store)
 }

@@ -82,7 +82,7 @@ fn setters(remote: &Remote, calls: &Calls) -> Vec<Setter> {
         }),
         Box::new(|builder| builder.unavailable_retry_after(Duration::from_secs(7))),
         Box::new(|builder| builder.retry_jitter(0)),
-        Box::new(|builder| builder.report_in_response(true)),
+        Box::new(|builder| builder.report_in(throttle_tower::ReportIn::Both)),
         Box::new(|builder| builder.max_waiting(3)),
         Box::new(|builder| builder.grpc_refusals(false)),
         // What is set has the last word, whether it is set before or after.
@@ -92,7 +92,7 @@ fn setters(remote: &Remote, calls: &Calls) -> Vec<Setter> {
                 .on_error(OnError::Closed)
                 .local_store(&other)
                 .retry_jitter(100)
-                .report_in_response(false)
+                .report_in(throttle_tower::ReportIn::Request)
                 .hide_headers_if(|_, _| true)
                 .when(|_| false)
                 .response(|_| Response::new("unused".into()))
@@ -180,7 +180,7 @@ fn builder_reports_at_build_what_is_wrong_and_tells_no_observer_then() {
 async fn layers_of_one_builder_share_its_store_and_nothing_else() {
     let builder = ThrottleLayer::builder(shared("p", 1))
         .backend(memory())
-        .report_in_response(true);
+        .report_in(throttle_tower::ReportIn::Both);
     let [one, other] = [builder.clone(), builder].map(|builder| builder.build().unwrap());
     let status = async |layer: &ThrottleLayer<_>| {
         let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();

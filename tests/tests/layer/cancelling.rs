@@ -232,7 +232,7 @@ async fn share_is_charged_for_a_dropped_request_like_the_store() {
     let layer = ThrottleLayer::builder(limits)
         .on_error(OnError::local(2))
         .local_store(&memory())
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .backend(backend.clone())
         .build()
         .unwrap();

@@ -328,7 +328,7 @@ async fn law_14_full_store_of_a_candidate_changes_no_live_decision() {
         .max_keys(1)
         .clock(ManualClock::default())
         .build();
-    let live = builder(memory(), of("live")).report_in_response(true);
+    let live = builder(memory(), of("live")).report_in(throttle_tower::ReportIn::Both);
     let (live, v2) = beside(live, on(store.clone(), of("candidate")));
     for n in 0..300 {
         for left in [1, 0] {

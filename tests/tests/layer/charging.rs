@@ -149,7 +149,7 @@ async fn charge_at_the_end_corrects_the_latest_window_first() {
         assert_eq!(usage(&response).add(TOKENS, 12), Ok(true));
         assert_eq!(usage(&response).settle(TOKENS, actual), Ok(()));
         let looking = ThrottleLayer::builder(window.clone().cost(0))
-            .report_in_response(true)
+            .report_in(throttle_tower::ReportIn::Both)
             .backend(store)
             .build()
             .unwrap()
@@ -240,7 +240,7 @@ async fn charge_of_what_is_left_is_tried_four_times() {
 async fn charge_that_fails_at_its_last_try_is_made_in_the_share() {
     let remote = Remote::faltering(false);
     let layer = builder(&remote, OnError::local(1))
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .build()
         .unwrap();
     let response = open(&layer).await;

@@ -179,11 +179,11 @@ async fn a_failure_is_an_event_with_its_error() {
 #[tokio::test]
 async fn report_of_the_inner_layer_stays_in_the_response() {
     let outer = ThrottleLayer::builder(shared("outer", 9))
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .build()
         .unwrap();
     let inner = ThrottleLayer::builder(shared("inner", 1))
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .build()
         .unwrap();
     let service = outer.layer(inner.layer(Strict::default()));
@@ -210,11 +210,11 @@ async fn report_of_the_inner_layer_stays_in_the_response() {
     }
     // If the outer layer refuses, there is no inner report.
     let outer = ThrottleLayer::builder(shared("outer", 1))
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .build()
         .unwrap();
     let inner = ThrottleLayer::builder(shared("inner", 9))
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .build()
         .unwrap();
     let service = outer.layer(inner.layer(Strict::default()));
@@ -288,7 +288,7 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
             })
             .on_warning(move |_| warning())
             .on_settle_error(move |_| settling())
-            .report_in_response(true)
+            .report_in(throttle_tower::ReportIn::Both)
     } else {
         layer
     };
@@ -432,7 +432,9 @@ fn warned(
             .unwrap()
             .extend(event.near().map(|limit| limit.info.name.to_string()));
     };
-    let layer = layer.on_decision(hears).report_in_response(true);
+    let layer = layer
+        .on_decision(hears)
+        .report_in(throttle_tower::ReportIn::Both);
     (layer.build().unwrap(), heard)
 }
 

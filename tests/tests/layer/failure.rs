@@ -61,7 +61,7 @@ fn admin(name: &str) -> Limit {
 async fn attack_50_open_admits_and_only_the_handler_sees_why() {
     for kind in BROKEN {
         let layer = ThrottleLayer::builder(shared("p", 1).on_error(OnError::Open))
-            .report_in_response(true)
+            .report_in(throttle_tower::ReportIn::Both)
             .backend(Remote::failing(kind))
             .build()
             .unwrap();

@@ -126,7 +126,7 @@ async fn request_without_a_key_costs_the_shared_budget_what_it_costs() {
         .by_async(|_| std::future::ready(None::<u64>))
         .cost(3);
     let layer = ThrottleLayer::builder(all([extracted, looked_up]))
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .backend(memory())
         .build()
         .unwrap();

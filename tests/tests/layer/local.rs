@@ -42,7 +42,7 @@ impl Process {
         let layer = ThrottleLayer::builder(limits.into())
             .local_store(store)
             .backend(remote.clone())
-            .report_in_response(true)
+            .report_in(throttle_tower::ReportIn::Both)
             .on_decision(move |event| {
                 log.lock().unwrap().push((
                     event.outcome.label(),

@@ -193,10 +193,12 @@ async fn decides_like_a_layer_without_lookups(node: Node) -> Result<(), TestCase
     let (lookups, leaves) = (Arc::new(AtomicUsize::new(0)), node.leaves());
     let [store, plain_store] = [memory(), memory()];
     let layer = ThrottleLayer::builder(node.compose(&|leaf| leaf.looked_up(&lookups)))
+        .report_in(throttle_tower::ReportIn::Both)
         .backend(store.clone())
         .build()
         .unwrap();
     let plain = ThrottleLayer::builder(node.compose(&Leaf::plain))
+        .report_in(throttle_tower::ReportIn::Both)
         .backend(plain_store.clone())
         .build()
         .unwrap();

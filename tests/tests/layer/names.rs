@@ -43,7 +43,7 @@ async fn layers_of_one_name<B: Backend>(backend: B) {
     let layer = |count| {
         ThrottleLayer::builder(per_minute(count))
             .backend(backend.clone())
-            .report_in_response(true)
+            .report_in(throttle_tower::ReportIn::Both)
             .build()
             .unwrap()
     };

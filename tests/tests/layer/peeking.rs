@@ -87,7 +87,7 @@ async fn law_01_02_peek_of_a_layer_answers_as_the_request() {
         .by(Constant)
         .audit(Audit::Silent);
     let layer = ThrottleLayer::builder(all((any((own, pool)), fast, audited)))
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .backend(store)
         .build()
         .unwrap();
@@ -277,7 +277,7 @@ async fn report_of_a_request_lists_the_limits_that_apply() {
             .priority([("high", 0), ("low", 4)], |_: &Parts| "low"),
         limit("in-flight", InFlight::new(5)).by(Constant),
     )))
-    .report_in_response(true)
+    .report_in(throttle_tower::ReportIn::Both)
     .build()
     .unwrap();
     for charged in [3, 0] {

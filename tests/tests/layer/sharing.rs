@@ -100,7 +100,7 @@ async fn options_set_before_the_backend_hold_on_it() {
     ))
     .headers(Dialect::Draft06)
     .hide_headers_if(|status, _| status.is_success())
-    .report_in_response(true)
+    .report_in(throttle_tower::ReportIn::Both)
     .max_waiting(0)
     .on_decision(move |_| decided.count())
     .on_warning(move |_| warned.count())

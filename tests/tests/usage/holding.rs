@@ -37,7 +37,7 @@ pub(crate) fn paused(limits: impl IntoLimitTree) -> Layer {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     ThrottleLayer::builder(limits)
         .backend(store)
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .build()
         .unwrap()
 }

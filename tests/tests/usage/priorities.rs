@@ -54,7 +54,7 @@ fn on_clock(limits: impl IntoLimitTree) -> (Router, ManualClock) {
     (
         app(ThrottleLayer::builder(limits)
             .backend(store)
-            .report_in_response(true)
+            .report_in(throttle_tower::ReportIn::Both)
             .build()
             .unwrap()),
         clock,
@@ -248,7 +248,7 @@ async fn request_of_an_unknown_class_is_in_the_lowest_and_warned_of_once() {
             .by(Constant)
             .priority(CLASSES, class_of),
     )))
-    .report_in_response(true)
+    .report_in(throttle_tower::ReportIn::Both)
     .on_warning(move |warning| hook.lock().unwrap().push(warning.to_string()))
     .build()
     .unwrap();

@@ -36,7 +36,7 @@ pub(crate) fn layer(store: &Store, limits: impl IntoLimitTree) -> ThrottleLayer<
     ThrottleLayer::builder(limits)
         .on_error(OnError::Closed)
         .backend(store.backend.clone())
-        .report_in_response(true)
+        .report_in(throttle_tower::ReportIn::Both)
         .build()
         .unwrap()
 }

@@ -4,7 +4,7 @@ use super::file_value::FileValue;
 use super::form::*;
 use super::values::DURATION;
 use throttle_tower::headers::{Dialect, SdkHints};
-use throttle_tower::{ThrottleBuilder, ThrottleLayer};
+use throttle_tower::{ReportIn, ThrottleBuilder, ThrottleLayer};
 
 pub(super) const LAYER: ValueForm = Table(
     "layer",
@@ -85,7 +85,13 @@ pub(super) fn read(section: Option<&FileValue<'_>>) -> ThrottleBuilder {
         layer.max_waiting(most as usize)
     });
     let report = field("report-in-response").flag();
-    let layer = with(layer, report, ThrottleBuilder::report_in_response);
+    let layer = with(layer, report, |layer, both| {
+        layer.report_in(if both {
+            ReportIn::Both
+        } else {
+            ReportIn::Request
+        })
+    });
     let grpc = field("grpc-refusals").flag();
     let layer = with(layer, grpc, ThrottleBuilder::grpc_refusals);
     let wait = field("unavailable-retry-after").duration();
@@ -198,7 +204,7 @@ mod tests {
             }),
             ("max-waiting = 0", |layer| layer.max_waiting(0)),
             ("report-in-response = true", |layer| {
-                layer.report_in_response(true)
+                layer.report_in(ReportIn::Both)
             }),
             ("grpc-refusals = false", |layer| layer.grpc_refusals(false)),
             ("unavailable-retry-after = \"2s\"", |layer| {

@@ -286,7 +286,7 @@
 //! | `on-error`, `on-missing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"openai"`, `"none"`: see [`Dialect`](throttle_tower::Dialect) |
 //! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](throttle_tower::ThrottleBuilder::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
-//! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleBuilder`](throttle_tower::ThrottleBuilder) |
+//! | `retry-jitter`, `max-waiting`, `report-in-response` (`true` is `ReportIn::Both`), `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleBuilder`](throttle_tower::ThrottleBuilder) |
 //!
 //! `when` at the top of the file, before the first section, is for the whole layer: a registered
 //! condition, or what else [a limit's `when`](#limits) may be. Requests for which it does not hold

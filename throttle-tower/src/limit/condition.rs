@@ -65,7 +65,7 @@ mod tests {
             limit("in-flight", InFlight::new(1)).by(Constant),
         ));
         ThrottleLayer::builder(limits)
-            .report_in_response(true)
+            .report_in(crate::ReportIn::Both)
             .on_decision(move |_| decided.count())
             .on_warning(move |_: &Warning| warned.count())
     }

@@ -134,7 +134,7 @@ mod tests {
 
     /// The limits on rates that apply to a request of a path, and the permits that it takes.
     async fn applying(limits: LimitTree, path: &str) -> (Vec<String>, Vec<String>) {
-        let layer = ThrottleLayer::builder(limits).report_in_response(true);
+        let layer = ThrottleLayer::builder(limits).report_in(crate::ReportIn::Both);
         let layer = layer.build().unwrap();
         let service = layer.layer(service_fn(async |request: Request<()>| {
             let permit = request.extensions().get::<crate::Permit>().cloned();

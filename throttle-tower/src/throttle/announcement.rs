@@ -35,36 +35,12 @@ pub(crate) struct Announcement {
     /// What each limit says, by the index of its policy. Empty without a layer.
     pub(super) limits: Arc<[LimitSettings]>,
     pub(crate) options: ResponseOptions,
-    /// If the policies are a part of the layer's.
-    pub(super) part: Option<Arc<Part>>,
     /// The index of each policy's limit in the layer. Empty if the limits are the policies.
     pub(super) limit_indices: Arc<[usize]>,
     /// The limits of the layer.
     pub(super) info: LayerInfo,
     /// What a peek has found.
     pub(super) peek: Option<Arc<PeekStates>>,
-}
-
-/// Some of a layer's policies.
-pub(super) struct Part {
-    /// All of them.
-    policies: Arc<[Policy]>,
-    /// Where those of the part stand among them.
-    indices: Box<[usize]>,
-}
-
-impl Part {
-    pub(super) fn new(whole: &Announcement, indices: Box<[usize]>) -> Self {
-        Self {
-            policies: Arc::clone(&whole.policies),
-            indices,
-        }
-    }
-
-    /// The decision with a status for each policy of the layer.
-    pub(super) fn whole(&self, decision: &Decision) -> Decision {
-        decision.among(&self.indices, self.policies.len())
-    }
 }
 
 type InTiers = Arc<[PolicyTerms]>;
@@ -116,7 +92,6 @@ impl Announcement {
             problems: Arc::new(Problems::new(policies)),
             limits,
             options,
-            part: None,
             limit_indices: Arc::default(),
             info: LayerInfo::of_policies(&[]),
             peek: None,

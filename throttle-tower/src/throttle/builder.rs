@@ -11,6 +11,7 @@ use throttle_core::{Backend, BackendError, Clock, MemoryBackend};
 use super::builder_settings::BuilderSettings;
 use super::local_shares::LocalStore;
 use super::refusal::Refusal;
+use super::report_in::ReportIn;
 use super::response_builder::{RefusalFuture, ResponseBuilder};
 use super::warning::Warning;
 use crate::event::{Event, Observer};
@@ -382,12 +383,10 @@ impl<B: Backend> ThrottleBuilder<B> {
         self
     }
 
-    /// Sets whether responses to admitted requests carry a [`LimitReport`](crate::LimitReport) in
-    /// their extensions, for outer layers to read. It costs up to three allocations per request.
-    /// Refusals carry it, and handlers find it in the request, whatever is set here. Defaults to
-    /// false.
-    pub fn report_in_response(mut self, report: bool) -> Self {
-        self.settings.report_in_response = Some(report);
+    /// Sets where the [`LimitReport`](crate::LimitReport) of a request is found. Defaults to
+    /// [`ReportIn::Request`].
+    pub fn report_in(mut self, report: ReportIn) -> Self {
+        self.settings.report_in = Some(report);
         self
     }
 

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::local_shares::LocalStore;
+use super::report_in::ReportIn;
 use super::response_builder::ResponseBuilder;
 use super::response_options::HideHeaders;
 use super::warning::WarningHook;
@@ -28,7 +29,7 @@ pub(crate) struct BuilderSettings {
     pub(super) dialect: Option<Dialect>,
     pub(super) hide_headers: Option<HideHeaders>,
     pub(super) sdk_hints: Option<SdkHints>,
-    pub(super) report_in_response: Option<bool>,
+    pub(super) report_in: Option<ReportIn>,
     pub(super) on_warning: Option<Arc<WarningHook>>,
     pub(super) on_settle_error: Option<OnSettleError>,
 }
@@ -50,7 +51,7 @@ impl BuilderSettings {
             dialect: self.dialect.or(defaults.dialect),
             hide_headers: self.hide_headers.or(defaults.hide_headers),
             sdk_hints: self.sdk_hints.or(defaults.sdk_hints),
-            report_in_response: self.report_in_response.or(defaults.report_in_response),
+            report_in: self.report_in.or(defaults.report_in),
             on_warning: self.on_warning.or(defaults.on_warning),
             on_settle_error: self.on_settle_error.or(defaults.on_settle_error),
         }

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -19,10 +19,9 @@ use crate::time::wall_micros;
 /// [`ThrottleLayer::peek`](crate::ThrottleLayer::peek) returns one for a request that is not
 /// decided.
 ///
-/// A refusal carries it in its extensions too, for outer layers, and with
-/// [`report_in_response`](crate::ThrottleBuilder::report_in_response) every response does. The
-/// response has the report of the throttle that refused the request; if none did, that of the
-/// innermost one. The response to a request that was refused without a decision (a limit was
+/// With [`ReportIn::Both`](crate::ReportIn::Both) every response has it in its extensions, too, for
+/// outer layers. The response has the report of the throttle that refused the request; if none did,
+/// that of the innermost one. The response to a request that was refused without a decision (a limit was
 /// [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has none.
 ///
 /// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all
@@ -43,7 +42,7 @@ use crate::time::wall_micros;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limits = limit("all", Gcra::new(Rate::per_hour(5)).burst(5)).by(Constant);
-/// let throttle = ThrottleLayer::builder(limits).report_in_response(true).build()?;
+/// let throttle = ThrottleLayer::builder(limits).report_in(throttle_tower::ReportIn::Both).build()?;
 /// let service = throttle.layer(service_fn(async |request: Request<()>| {
 ///     let report: &LimitReport = request.extensions().get().expect("the layer inserts it");
 ///     Ok::<_, std::convert::Infallible>(Response::new(format!(
@@ -70,9 +69,6 @@ struct ReportData {
     announced: Arc<Announcement>,
     /// When it was decided, if a header states instants.
     now_unix_us: u64,
-    /// The decision with a status for each policy of the layer, if it was made about a part of them
-    /// and is read.
-    whole: OnceLock<Box<Decision>>,
 }
 
 /// The user's closures in it may be of any kind, but no method of a report runs one.
@@ -92,7 +88,6 @@ impl LimitReport {
             decision,
             announced,
             now_unix_us,
-            whole: OnceLock::new(),
         }))
     }
 
@@ -105,22 +100,13 @@ impl LimitReport {
         self.0.now_unix_us
     }
 
-    /// The decision. Its statuses are those of all limits of the layer, in the order given, also of
-    /// those that do not apply to the request: [`statuses`](Self::statuses) leaves these out.
+    /// The decision. It has a status for each limit on a rate that was asked, also for those that do
+    /// not apply to the request. Of many limits that are
+    /// [selected](crate::LimitTree::select), only some are asked: [`limits`](Self::limits) says
+    /// which limit has which status.
+    #[inline]
     #[must_use]
     pub fn decision(&self) -> &Decision {
-        match &self.0.announced.part {
-            Some(part) => self
-                .0
-                .whole
-                .get_or_init(|| Box::new(part.whole(&self.0.decision))),
-            None => &self.0.decision,
-        }
-    }
-
-    /// The decision about the [announced](Self::announced) policies.
-    #[inline]
-    pub(super) fn decided(&self) -> &Decision {
         &self.0.decision
     }
 
@@ -131,7 +117,7 @@ impl LimitReport {
             .announced()
             .policies
             .iter()
-            .zip(self.decided().statuses());
+            .zip(self.decision().statuses());
         let applying = statuses.filter(|(_, status)| status.applies());
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
@@ -154,7 +140,7 @@ impl LimitReport {
     pub fn limits(&self) -> impl Iterator<Item = LimitStatus<'_>> {
         let announced = self.announced();
         let peek = announced.peek.as_deref();
-        let of_rates = self.decided().statuses().iter().enumerate();
+        let of_rates = self.decision().statuses().iter().enumerate();
         let of_rates = of_rates.filter_map(|(index, status)| {
             let limit = announced.limit_indices.get(index).copied().unwrap_or(index);
             let state = match (
@@ -212,7 +198,7 @@ impl LimitReport {
             .peek
             .as_ref()
             .is_none_or(|peek| peek.may_pass);
-        self.decided().retry_after().filter(|_| may_pass)
+        self.decision().retry_after().filter(|_| may_pass)
     }
 
     /// Returns how long the layer would [queue](crate::Limit::wait_up_to) the request of a
@@ -228,19 +214,19 @@ impl LimitReport {
     pub(super) fn of_peek(self, states: PeekStates) -> Self {
         let mut announced = self.announced().clone();
         announced.peek = Some(Arc::new(states));
-        Self::new(self.decided().clone(), Arc::new(announced))
+        Self::new(self.decision().clone(), Arc::new(announced))
     }
 
     /// The binding policy: of a refusal, the refusing policy with the longest wait; otherwise the
     /// one with the least left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
-        let index = self.decided().binding()?;
+        let index = self.decision().binding()?;
         Some(
             self.announced()
                 .policies
                 .get(index)?
-                .tier(self.decided().statuses().get(index)?.tier()),
+                .tier(self.decision().statuses().get(index)?.tier()),
         )
     }
 
@@ -255,7 +241,7 @@ impl LimitReport {
             .announced()
             .policies
             .iter()
-            .zip(self.decided().statuses());
+            .zip(self.decision().statuses());
         let (policy, status) =
             statuses.find(|(one, status)| one.name() == policy && status.applies())?;
         policy
@@ -272,7 +258,7 @@ impl LimitReport {
             .announced()
             .policies
             .iter()
-            .zip(self.decided().statuses())
+            .zip(self.decision().statuses())
             .enumerate();
         let (index, (_, status)) =
             statuses.find(|(_, (one, status))| one.name() == policy && status.applies())?;
@@ -296,7 +282,7 @@ impl LimitReport {
     /// The policies that the request has brought near their ends: its charge has reached the part
     /// that [`warn_at`](crate::Limit::warn_at) says. None if no limit has one.
     pub fn near(&self) -> impl Iterator<Item = &Policy> {
-        let (policies, statuses) = (&self.announced().policies, self.decided().statuses());
+        let (policies, statuses) = (&self.announced().policies, self.decision().statuses());
         self.near_indices()
             .into_iter()
             .filter_map(|index| Some(policies.get(index)?.tier(statuses.get(index)?.tier())))
@@ -306,7 +292,7 @@ impl LimitReport {
     #[inline(never)]
     pub(super) fn near_indices(&self) -> SmallVec<[usize; 2]> {
         let announced = self.announced();
-        let statuses = self.decided().statuses();
+        let statuses = self.decision().statuses();
         let limits = announced.limits.iter().zip(statuses).enumerate();
         let near = limits.filter(|(index, (limit, status))| {
             limit.warn_at.is_some_and(|warn_at| {
@@ -323,7 +309,7 @@ impl LimitReport {
             .announced()
             .policies
             .iter()
-            .zip(self.decided().statuses())
+            .zip(self.decision().statuses())
             .enumerate();
         statuses
             .filter(|(_, (_, status))| status.is_violated())
@@ -335,7 +321,7 @@ impl fmt::Debug for LimitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policies = &self.announced().policies;
         f.debug_struct("LimitReport")
-            .field("decision", self.decided())
+            .field("decision", self.decision())
             .field("policies", policies)
             .finish()
     }
@@ -449,7 +435,7 @@ mod tests {
         let of = |name| limit(name, Gcra::new(Rate::per_minute(9))).by(Constant);
         let limits = all([of("p").priority([("low", 0)], |_: &Parts| "low"), of("q")]);
         let layer = ThrottleLayer::builder(limits)
-            .report_in_response(true)
+            .report_in(crate::ReportIn::Both)
             .build()
             .unwrap();
         let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));

@@ -110,7 +110,7 @@ impl Refusal<'_> {
         match self.reason {
             Reason::Quota(report) => Some(
                 report
-                    .decided()
+                    .decision()
                     .retry_after()?
                     .saturating_add(Duration::from_micros(self.extra)),
             ),
@@ -130,7 +130,7 @@ impl Refusal<'_> {
             return response;
         }
         let body = match self.reason {
-            Reason::Quota(report) => report.announced().problem(report.decided()),
+            Reason::Quota(report) => report.announced().problem(report.decision()),
             Reason::Store(_, policies) => {
                 Problem::TemporaryReducedCapacity.body(policies.iter().map(|policy| policy.name()))
             }
@@ -270,7 +270,7 @@ impl Refusal<'_> {
         with_numbers: bool,
     ) -> Response<Bytes> {
         let quota = |index: usize| {
-            let tier = report.decided().statuses().get(index)?.tier();
+            let tier = report.decision().statuses().get(index)?.tier();
             Some(&report.announced().terms(index, tier).quota)
         };
         let violations = report.violated_policies().filter_map(|(index, policy)| {
@@ -281,7 +281,7 @@ impl Refusal<'_> {
                 description: with_numbers.then_some(description),
             })
         });
-        let binding = report.decided().binding().and_then(|index| {
+        let binding = report.decision().binding().and_then(|index| {
             let most = with_numbers.then_some(quota(index)?.q);
             Some((report.binding()?.name(), most))
         });

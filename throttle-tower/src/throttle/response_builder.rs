@@ -91,7 +91,8 @@ mod tests {
         let store = MemoryBackend::builder()
             .clock(ManualClock::default())
             .build();
-        ThrottleLayer::builder(limit).backend(store)
+        let builder = ThrottleLayer::builder(limit).backend(store);
+        builder.report_in(crate::ReportIn::Both)
     }
 
     /// Tells what it has read of the request.

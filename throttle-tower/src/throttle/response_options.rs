@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
 
+use super::report_in::ReportIn;
 use super::warning::Watch;
 use crate::headers::{Dialect, SdkHints};
 
@@ -11,7 +12,7 @@ pub(crate) struct ResponseOptions {
     pub(crate) dialect: Dialect,
     pub(super) hide_headers: Option<HideHeaders>,
     pub(crate) sdk_hints: Option<SdkHints>,
-    pub(crate) report_in_response: bool,
+    pub(super) report_in: ReportIn,
     pub(super) watch: Watch,
 }
 

@@ -145,7 +145,7 @@ fn body(report: &LimitReport) -> String {
     for (index, (policy, status)) in announced
         .policies
         .iter()
-        .zip(report.decided().statuses())
+        .zip(report.decision().statuses())
         .enumerate()
     {
         if !announced.tells(index, status) {

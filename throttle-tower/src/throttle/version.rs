@@ -66,7 +66,7 @@ pub(super) fn build_version<B: Backend>(
         dialect: settings.dialect.unwrap_or_default(),
         hide_headers: settings.hide_headers.clone(),
         sdk_hints: settings.sdk_hints,
-        report_in_response: settings.report_in_response.unwrap_or_default(),
+        report_in: settings.report_in.unwrap_or_default(),
         watch: Watch::new(settings.on_warning.clone(), watch),
     };
     let options = Options::new(settings, template.map(|template| &template.options));
@@ -76,6 +76,7 @@ pub(super) fn build_version<B: Backend>(
         applied,
         Arc::new(permits),
         (options, responses),
+        None,
     )?;
     shared.selections = selections;
     make_share(&mut shared)?;
@@ -84,13 +85,14 @@ pub(super) fn build_version<B: Backend>(
     Ok(shared)
 }
 
-/// A layer without shares, which no observer knows yet.
+/// A layer without shares, which no observer knows yet: of a new version, or a part of one.
 pub(super) fn unshared<B: Backend>(
     backend: B,
     set: PolicySet,
     applied: Arc<[LimitSettings]>,
     permits: Arc<Permits>,
     (options, responses): (Options, ResponseOptions),
+    version: Option<LayerVersion>,
 ) -> Result<SharedLayer<B>, ConfigError> {
     check(&backend, set.policies(), &applied, &options)?;
     let prepared = Arc::new(backend.prepare(set)?);
@@ -99,18 +101,8 @@ pub(super) fn unshared<B: Backend>(
         Arc::clone(&applied),
         responses,
     );
-    let waits = |limit: &LimitSettings| !matches!(limit.key_source, KeySource::Extracted(_));
-    let decides_in_steps = !permits.is_empty() || applied.iter().any(waits);
-    let rates = announced.policies.iter().zip(&*applied);
-    let rates = rates.map(|(policy, limit)| {
-        let info = LimitInfo::of_rate(policy, limit, decides_in_steps);
-        (limit.limit_index, info)
-    });
-    let of_permits = permits.limits().iter();
-    let of_permits =
-        of_permits.map(|limit| (limit.applied.limit_index, LimitInfo::of_permits(limit)));
-    let infos: BTreeMap<usize, LimitInfo> = rates.chain(of_permits).collect();
-    let version = LayerVersion::new(backend.clone(), infos.into_values());
+    let version =
+        version.unwrap_or_else(|| version_of(&backend, &announced.policies, &applied, &permits));
     announced.limit_indices = applied.iter().map(|limit| limit.limit_index).collect();
     announced.info = version.info().clone();
     let announced = Arc::new(announced);
@@ -135,6 +127,27 @@ pub(super) fn unshared<B: Backend>(
         announced,
         narrowed,
     })
+}
+
+/// What observers learn of the limits.
+fn version_of<B: Backend>(
+    backend: &B,
+    policies: &[Policy],
+    applied: &[LimitSettings],
+    permits: &Permits,
+) -> LayerVersion {
+    let waits = |limit: &LimitSettings| !matches!(limit.key_source, KeySource::Extracted(_));
+    let decides_in_steps = !permits.is_empty() || applied.iter().any(waits);
+    let rates = policies.iter().zip(applied);
+    let rates = rates.map(|(policy, limit)| {
+        let info = LimitInfo::of_rate(policy, limit, decides_in_steps);
+        (limit.limit_index, info)
+    });
+    let of_permits = permits.limits().iter();
+    let of_permits =
+        of_permits.map(|limit| (limit.applied.limit_index, LimitInfo::of_permits(limit)));
+    let infos: BTreeMap<usize, LimitInfo> = rates.chain(of_permits).collect();
+    LayerVersion::new(backend.clone(), infos.into_values())
 }
 
 /// Makes the shares by which this process decides when the store does not, where a limit may need

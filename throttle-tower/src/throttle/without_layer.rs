@@ -74,7 +74,7 @@ impl LimitReport {
     pub fn in_dialect(self, dialect: Dialect) -> Self {
         let mut announced = self.announced().clone();
         announced.set_dialect(dialect);
-        Self::new(self.decided().clone(), Arc::new(announced))
+        Self::new(self.decision().clone(), Arc::new(announced))
     }
 
     /// The response of a layer that refuses the request for this decision: status 429, a problem
@@ -85,10 +85,10 @@ impl LimitReport {
     /// rest.
     #[must_use]
     pub fn refusal_response<B: From<Bytes>>(&self) -> Option<Response<B>> {
-        if self.decided().is_admitted() {
+        if self.decision().is_admitted() {
             return None;
         }
-        let body = self.announced().problem(self.decided());
+        let body = self.announced().problem(self.decision());
         let mut response = problem_response(StatusCode::TOO_MANY_REQUESTS, body);
         self.write_headers(&mut response);
         Some(response.map(B::from))
@@ -120,7 +120,7 @@ impl LimitReport {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn write_headers<B>(&self, response: &mut Response<B>) {
-        if self.decided().is_admitted() {
+        if self.decision().is_admitted() {
             write_admitted(self, response.headers_mut(), false);
         } else {
             write_refused(self, response, 0);

@@ -23,7 +23,7 @@ use super::refund_and_settle::Account;
 ///     .by(Constant)
 ///     .cost(50)
 ///     .settled_later();
-/// let throttle = ThrottleLayer::builder(tokens).report_in_response(true).build()?;
+/// let throttle = ThrottleLayer::builder(tokens).report_in(throttle_tower::ReportIn::Both).build()?;
 /// let service = throttle.layer(service_fn(async |request: Request<()>| {
 ///     let usage: &Usage = request
 ///         .extensions()

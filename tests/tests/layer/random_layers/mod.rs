@@ -513,7 +513,7 @@ fn agrees_with_the_model(test: &TestLayer, history: &[ClientRequest]) -> Result<
     let clock = ManualClock::new(START);
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     let builder = ThrottleLayer::builder(test.tree()).backend(store);
-    let layer = match builder.report_in_response(true).build() {
+    let layer = match builder.report_in(throttle_tower::ReportIn::Both).build() {
         Ok(layer) => layer,
         Err(error) => return Err(TestCaseError::reject(error.to_string())),
     };

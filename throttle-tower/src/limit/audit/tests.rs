@@ -35,7 +35,7 @@ fn builder(limits: impl Into<LimitTree>) -> ThrottleBuilder<Memory> {
         .build();
     ThrottleLayer::builder(limits.into())
         .backend(memory)
-        .report_in_response(true)
+        .report_in(crate::ReportIn::Both)
 }
 
 async fn send<B: Backend>(layer: &ThrottleLayer<B>) -> Response<()> {
@@ -282,7 +282,7 @@ async fn audited_limit_refuses_nobody_while_the_store_fails() {
         let shown = format!("{limits:?}");
         let layer = ThrottleLayer::builder(limits)
             .backend(FailingBackend)
-            .report_in_response(true)
+            .report_in(crate::ReportIn::Both)
             .build()
             .unwrap();
         for admits in admits {

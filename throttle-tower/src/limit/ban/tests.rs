@@ -82,6 +82,7 @@ fn on(
 ) -> ThrottleLayer<MemoryBackend<ManualClock>> {
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     ThrottleLayer::builder(limits)
+        .report_in(crate::ReportIn::Both)
         .backend(store)
         .build()
         .unwrap()
@@ -173,6 +174,7 @@ async fn refusal_of_an_overflow_bucket_is_no_strike() {
         .max_keys(1)
         .build();
     let layer = ThrottleLayer::builder(login())
+        .report_in(crate::ReportIn::Both)
         .backend(store)
         .build()
         .unwrap();
@@ -397,6 +399,7 @@ async fn share_counts_strikes_of_its_own_while_the_store_fails() {
     let limits = login().on_error(OnError::local(1));
     let local = MemoryBackend::builder().clock(clock.clone()).build();
     let layer = ThrottleLayer::builder(limits)
+        .report_in(crate::ReportIn::Both)
         .local_store(&local)
         .backend(failing)
         .build()
@@ -426,6 +429,7 @@ async fn refusal_of_a_banned_key_asks_the_store_for_no_strike() {
     );
     let limits = login_by(Arc::new(ClientIp::peer())).ban(Ban::after(3).lasting(hour).up_to(hour));
     let layer = ThrottleLayer::builder(limits.on_error(OnError::Closed))
+        .report_in(crate::ReportIn::Both)
         .backend(store.clone())
         .build()
         .unwrap();

@@ -80,7 +80,7 @@ fn memory() -> Memory {
 fn layer(limits: impl crate::limit::IntoLimitTree) -> ThrottleLayer<Memory> {
     ThrottleLayer::builder(limits)
         .backend(memory())
-        .report_in_response(true)
+        .report_in(crate::ReportIn::Both)
         .build()
         .unwrap()
 }

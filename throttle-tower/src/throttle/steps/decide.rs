@@ -14,10 +14,6 @@ use crate::throttle::permits::{Indices, Needs};
 use crate::throttle::shared_layer::SharedLayer;
 
 /// What is known about a request once it was decided. It holds no permit yet.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are made, and a box would be an allocation for each"
-)]
 pub(crate) enum DecisionOutcome {
     Made(Decision),
     Failed(BackendError),
@@ -36,7 +32,7 @@ pub(super) fn at_once<B: Backend>(shared: &SharedLayer<B>, calls: &[Call]) -> Op
         shared.backend.decide_at_once(&shared.prepared, calls)?,
         calls,
     );
-    note(shared, report.decided(), calls);
+    note(shared, report.decision(), calls);
     Some(report)
 }
 

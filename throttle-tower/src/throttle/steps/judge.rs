@@ -11,6 +11,7 @@ use super::{correct_charges, give_back_unserved, refuse};
 use crate::event::Outcome;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permit::Permit;
+use crate::throttle::report_in::ReportIn;
 use crate::throttle::request_guard::RequestGuard;
 use crate::throttle::response_builder::RefusalResponse;
 use crate::throttle::shared_layer::SharedLayer;
@@ -72,7 +73,7 @@ pub(super) fn judge_decided<B: Backend>(
     request: &RequestCalls,
     parts: &mut Parts,
 ) -> Verdict {
-    let decision = report.decided();
+    let decision = report.decision();
     if !decision.is_admitted() {
         correct_charges::count_refused(shared, decision, &request.calls);
         return Verdict::Refuse(refuse::over_limit(shared, report, &request.calls, parts));
@@ -97,7 +98,9 @@ pub(super) fn judge_decided<B: Backend>(
     } else {
         hand_out(shared, decision, &request.calls, parts, permit)
     };
-    parts.extensions.insert(report.clone());
+    if report.announced().options.report_in != ReportIn::Nowhere {
+        parts.extensions.insert(report.clone());
+    }
     Verdict::Pass(AdmittedRequest {
         report: Some(report),
         route_is_missing,

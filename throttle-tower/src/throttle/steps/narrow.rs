@@ -5,7 +5,6 @@ use std::sync::Arc;
 use throttle_core::{Backend, PolicyNode, PolicySet, PolicyTree};
 
 use crate::limit::SelectedLimits;
-use crate::throttle::announcement::Part;
 use crate::throttle::shared_layer::SharedLayer;
 use crate::throttle::version::{make_share, unshared};
 
@@ -32,15 +31,12 @@ fn only<B: Backend>(
         let limit = &whole.applied[index];
         !limit.may_be_left_out() || selected.binary_search(&limit.limit_index).is_ok()
     };
-    let indices: Box<[usize]> = (0..whole.applied.len())
-        .filter(|index| stays(*index))
-        .collect();
     let set = part(B::set(&whole.prepared), 0, &stays)
         .map_or_else(|| Ok(PolicySet::none()), PolicySet::new)
         .ok()?;
-    let applied = indices
-        .iter()
-        .map(|index| whole.applied[*index].where_it_is_selected())
+    let applied = (0..whole.applied.len())
+        .filter(|index| stays(*index))
+        .map(|index| whole.applied[index].where_it_is_selected())
         .collect();
     // A limit has one share, whatever set it is in: the options have its store.
     let settings = (whole.options.clone(), whole.announced.options.clone());
@@ -50,19 +46,16 @@ fn only<B: Backend>(
         applied,
         Arc::clone(&whole.permits),
         settings,
+        Some(whole.version.clone()),
     )
     .ok()?;
     if whole.share.is_some() {
         make_share(&mut shared).ok()?;
     }
-    shared.version = whole.version.clone();
     shared.sources = Arc::clone(&whole.sources);
     // A limit that is left out may be for some routes.
     shared.uses.routes = whole.uses.routes;
     shared.uses.for_some_routes = whole.uses.for_some_routes;
-    let announced = Arc::make_mut(&mut shared.announced);
-    announced.part = Some(Arc::new(Part::new(&whole.announced, indices)));
-    announced.info = whole.announced.info.clone();
     Some(Arc::new(shared))
 }
 

@@ -30,7 +30,7 @@ fn report_decided<B: Backend>(
     let near = report.map(LimitReport::near_indices).unwrap_or_default();
     shared.options.observers.decided(&Event {
         outcome,
-        decision: report.map(LimitReport::decided),
+        decision: report.map(LimitReport::decision),
         parts,
         near: &near,
         set: RequestSet {

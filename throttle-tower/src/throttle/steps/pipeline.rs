@@ -50,7 +50,7 @@ pub(in crate::throttle) fn start<B: Backend>(
             return RequestStage::Decided(judge(shared, saturated, &request, parts));
         }
         if let Some(report) = decide::at_once(shared, &request.calls)
-            && !wait_queue::may_wait(shared, report.decided())
+            && !wait_queue::may_wait(shared, report.decision())
         {
             return RequestStage::Decided(judge_decided(
                 shared,

@@ -16,6 +16,7 @@ use crate::limit::{LimitSettings, OnError};
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::Indices;
 use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};
+use crate::throttle::report_in::ReportIn;
 use crate::throttle::response_builder::RefusalResponse;
 use crate::throttle::shared_layer::SharedLayer;
 use crate::time::micros;
@@ -28,7 +29,8 @@ pub(super) fn over_limit<B: Backend>(
     parts: &Parts,
 ) -> RefusalResponse {
     notify(shared, Outcome::Refused, Some(&report), calls, parts);
-    let extra = extra_wait(shared, report.decided(), calls);
+    let extra = extra_wait(shared, report.decision(), calls);
+    let is_read = report.announced().options.report_in == ReportIn::Both || is_inside(parts);
     build(
         shared,
         Reason::Quota(&report),
@@ -38,8 +40,15 @@ pub(super) fn over_limit<B: Backend>(
     )
     .changed(move |response| {
         write_refused(&report, response, extra);
-        response.extensions_mut().insert(report);
+        if is_read {
+            response.extensions_mut().insert(report);
+        }
     })
+}
+
+/// Whether the response passes through another throttle, which has to know a refusal.
+fn is_inside(parts: &Parts) -> bool {
+    parts.extensions.get::<LimitReport>().is_some()
 }
 
 /// µs to add to the wait, so that clients do not all come back at once.
@@ -159,6 +168,7 @@ fn undecided<B: Backend>(
     parts: &Parts,
     wait: Option<Duration>,
 ) -> RefusalResponse {
+    let is_read = is_inside(parts);
     build(shared, reason, status, parts, 0).changed(move |response| {
         if let Some(wait) = wait {
             retry_after::write(
@@ -167,7 +177,9 @@ fn undecided<B: Backend>(
                 0,
             );
         }
-        response.extensions_mut().insert(RefusedByThrottle);
+        if is_read {
+            response.extensions_mut().insert(RefusedByThrottle);
+        }
     })
 }
 

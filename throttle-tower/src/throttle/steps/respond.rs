@@ -1,9 +1,11 @@
+use http::header::RETRY_AFTER;
 use http::{Extensions, Response};
 
 use super::judge::AdmittedRequest;
 use super::write_headers::{write_admitted, write_settled};
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
+use crate::throttle::report_in::ReportIn;
 use crate::throttle::request_guard::RequestGuard;
 
 impl AdmittedRequest {
@@ -28,14 +30,18 @@ impl AdmittedRequest {
             options.watch.confirm(response.status());
         }
         if !options.hides(response) {
-            let is_refused = is_refused(response.extensions());
+            let is_refused = is_refused(response.extensions())
+                || options.report_in == ReportIn::Nowhere
+                    && response.headers().contains_key(RETRY_AFTER);
             match standings {
                 None => write_admitted(&report, response.headers_mut(), is_refused),
                 Some(now) => write_settled(&report, &now, response.headers_mut(), is_refused),
             }
         }
         // An inner throttle's report stays: it either refused, or is nearer to the handler.
-        if options.report_in_response && response.extensions().get::<LimitReport>().is_none() {
+        if options.report_in == ReportIn::Both
+            && response.extensions().get::<LimitReport>().is_none()
+        {
             response.extensions_mut().insert(report);
         }
         guard
@@ -48,7 +54,7 @@ fn is_refused(response: &Extensions) -> bool {
     !response.is_empty()
         && (response
             .get::<LimitReport>()
-            .is_some_and(|report| !report.decided().is_admitted())
+            .is_some_and(|report| !report.decision().is_admitted())
             || response.get::<RefusedByThrottle>().is_some())
 }
 
@@ -61,12 +67,15 @@ mod tests {
     use tower::{Layer, ServiceExt, service_fn};
 
     use super::*;
-    use crate::{Constant, ThrottleLayer, limit};
+    use crate::{Constant, Limit, ThrottleBody, ThrottleLayer, limit};
+
+    fn limits(name: &str, count: u64) -> Limit {
+        limit(name, Gcra::new(Rate::per_hour(count)).burst(count)).by(Constant)
+    }
 
     fn layer(name: &str, count: u64) -> ThrottleLayer {
-        let per_hour = limit(name, Gcra::new(Rate::per_hour(count)).burst(count)).by(Constant);
-        ThrottleLayer::builder(per_hour)
-            .report_in_response(true)
+        ThrottleLayer::builder(limits(name, count))
+            .report_in(ReportIn::Both)
             .build()
             .unwrap()
     }
@@ -85,6 +94,67 @@ mod tests {
             .unwrap();
         assert!(response.headers().contains_key("ratelimit-policy"));
         response.headers().contains_key("ratelimit")
+    }
+
+    /// A throttle that admits nine requests, around one that admits one.
+    async fn stacked(outer: ReportIn, inner: ReportIn) -> [Response<ThrottleBody<()>>; 2] {
+        let answer = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+        let builder = |name, count| ThrottleLayer::builder(limits(name, count));
+        let inner = builder("inner", 1).report_in(inner).build().unwrap();
+        let outer = builder("outer", 9).report_in(outer).build().unwrap();
+        let service = outer.layer(inner.layer(answer));
+        let admitted = service.clone().oneshot(Request::new(())).await.unwrap();
+        let refused = service.oneshot(Request::new(())).await.unwrap();
+        assert_eq!(
+            [admitted.status(), refused.status()].map(|it| it.as_u16()),
+            [200, 429]
+        );
+        [admitted, refused]
+    }
+
+    /// A client that waits for `Retry-After` would find a longer window in `RateLimit`.
+    #[tokio::test]
+    async fn refusal_inside_another_throttle_stays_what_it_is_wherever_reports_are() {
+        let all = [ReportIn::Nowhere, ReportIn::Request, ReportIn::Both];
+        for (outer, inner) in all
+            .into_iter()
+            .flat_map(|one| all.map(|other| (one, other)))
+        {
+            let [admitted, refused] = stacked(outer, inner).await;
+            let listed = |response: &Response<_>| {
+                let lines = response.headers().get_all("ratelimit").iter();
+                let lines: Vec<_> = lines.map(|line| line.to_str().unwrap()).collect();
+                ["inner", "outer"].map(|name| lines.join(", ").contains(name))
+            };
+            assert_eq!(listed(&admitted), [true, true], "{outer:?} {inner:?}");
+            assert_eq!(listed(&refused), [true, false], "{outer:?} {inner:?}");
+            assert!(refused.headers().contains_key(RETRY_AFTER));
+        }
+    }
+
+    #[tokio::test]
+    async fn refusal_carries_its_report_only_if_that_is_set_or_another_throttle_reports() {
+        let alone = |report_in| {
+            let one = ThrottleLayer::builder(limits("p", 1)).report_in(report_in);
+            let answer = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+            one.build().unwrap().layer(answer)
+        };
+        for (report_in, is_carried) in [
+            (ReportIn::Nowhere, false),
+            (ReportIn::Request, false),
+            (ReportIn::Both, true),
+        ] {
+            let service = alone(report_in);
+            for is_refused in [false, true] {
+                let response = service.clone().oneshot(Request::new(())).await.unwrap();
+                assert_eq!(response.status() == 429, is_refused);
+                let report = response.extensions().get::<LimitReport>();
+                assert_eq!(report.is_some(), is_carried, "{report_in:?} {is_refused}");
+            }
+            let [_, refused] = stacked(ReportIn::Request, report_in).await;
+            let report = refused.extensions().get::<LimitReport>().unwrap();
+            assert!(report.violated().eq(["inner"]), "{report_in:?}");
+        }
     }
 
     /// Services mark their responses for middleware of their own, too.

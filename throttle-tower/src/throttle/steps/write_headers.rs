@@ -81,7 +81,7 @@ pub(in crate::throttle) fn write_refused<B>(
         options.dialect
     };
     let headers = response.headers_mut();
-    let wait_us = wait(report.decided().retry_after(), extra);
+    let wait_us = wait(report.decision().retry_after(), extra);
     let mut statuses = Statuses::new();
     describe(report, extra, |_, decided| (decided, 0), &mut statuses);
     let retry_after = wait_us.map(RetryAfter::from_micros);
@@ -116,7 +116,7 @@ fn describe<'a>(
     for (index, (policy, status)) in announced
         .policies
         .iter()
-        .zip(report.decided().statuses())
+        .zip(report.decision().statuses())
         .enumerate()
     {
         if !announced.tells(index, status) {

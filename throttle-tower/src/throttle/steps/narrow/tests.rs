@@ -160,8 +160,8 @@ struct Side {
 struct Seen {
     status: StatusCode,
     headers: HeaderMap,
-    /// The decision, the policies that apply, and the binding one.
-    report: Option<(Decision, Vec<String>, Option<String>)>,
+    /// The sums of the decision, the limits that apply, and the binding policy.
+    report: Option<(String, Vec<String>, Option<String>)>,
 }
 
 impl Side {
@@ -184,7 +184,7 @@ impl Side {
         let store = MemoryBackend::builder().clock(clock.clone()).build();
         let layer = ThrottleLayer::builder(node.selected())
             .backend(store)
-            .report_in_response(true)
+            .report_in(crate::ReportIn::Both)
             .on_decision(hook)
             .build()
             .ok()?;
@@ -210,13 +210,16 @@ impl Side {
             .await
             .unwrap();
         let report = response.extensions().get::<LimitReport>().map(|report| {
-            let applying = report
-                .statuses()
-                .map(|(policy, _)| policy.name().to_owned())
-                .collect();
+            let decision = report.decision();
+            let sums = (
+                (decision.is_admitted(), decision.remaining()),
+                [decision.reset_after(), decision.delay()],
+                (decision.retry_after(), decision.decided_by()),
+            );
+            let text = |limit: LimitStatus<'_>| format!("{} {:?}", limit.index, limit.state);
             (
-                report.decision().clone(),
-                applying,
+                format!("{sums:?}"),
+                report.limits().map(text).collect(),
                 report.binding().map(|policy| policy.name().to_owned()),
             )
         });
