@@ -31,7 +31,7 @@ pub struct Check {
 }
 
 /// What follows the file.
-pub struct Following(#[expect(dead_code, reason = "it is kept")] Watch);
+pub struct FileFollower(#[expect(dead_code, reason = "it is kept")] Watch);
 
 #[derive(Deserialize)]
 pub struct Answer {
@@ -45,7 +45,7 @@ impl Check {
         file: &Path,
         backend: BoxBackend,
         page: &Page,
-    ) -> anyhow::Result<(Self, Following)> {
+    ) -> anyhow::Result<(Self, FileFollower)> {
         let hits = |parts: &Parts| parts.extensions.get().map_or(1, |RequestHits(hits)| *hits);
         let registry = Registry::new().cost("hits", hits);
         let builder = ThrottleLayer::builder(())
@@ -57,7 +57,7 @@ impl Check {
             Ok(change) => tracing::info!(%change, "other rules are in force"),
             Err(error) => tracing::error!(%error, "the former rules stay in force"),
         });
-        Ok((Self { layer }, Following(handle.watch()?)))
+        Ok((Self { layer }, FileFollower(handle.watch()?)))
     }
 
     /// Whether a request may pass: 200, or the refusal.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
-use crate::check::{Check, Following};
+use crate::check::{Check, FileFollower};
 use crate::files::Files;
 use crate::http::{self, App};
 use crate::service::Service;
@@ -31,7 +31,7 @@ pub struct Server {
     health: tonic_health::server::HealthReporter,
     store: Store,
     shutdown: Duration,
-    _following: Vec<Following>,
+    _following: Vec<FileFollower>,
 }
 
 /// The listeners.

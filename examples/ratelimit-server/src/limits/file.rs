@@ -44,7 +44,7 @@ pub struct RateLimit {
     #[serde(default)]
     pub name: String,
     #[serde(default)]
-    pub replaces: Vec<Replaced>,
+    pub replaces: Vec<Replacement>,
     /// The keys from here on are this server's own.
     #[serde(default)]
     pub algorithm: AlgorithmName,
@@ -55,6 +55,6 @@ pub struct RateLimit {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Replaced {
+pub struct Replacement {
     pub name: Spanned<String>,
 }

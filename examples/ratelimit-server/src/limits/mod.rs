@@ -3,7 +3,8 @@
 mod algorithm;
 mod config;
 mod file;
-mod found;
+mod load;
+mod matched;
 mod node;
 mod read_error;
 mod rule;
@@ -12,5 +13,5 @@ mod tests;
 mod unit;
 
 pub use config::Config;
-pub use found::{Found, Hits};
+pub use matched::{Hits, Match};
 pub use unit::Unit;

@@ -7,9 +7,9 @@ use tonic::Status;
 
 use crate::by_rules;
 
-use super::ask::{Asked, Asks};
+use super::ask::{Demand, Inquiry};
 use super::hit::{Hit, Standing};
-use super::{InForce, Service, counters, metadata};
+use super::{CurrentLimits, Service, counters, metadata};
 
 impl Service {
     /// Decides all descriptors of a request, and charges all of them or none.
@@ -18,19 +18,19 @@ impl Service {
             return by_rules::answer(rules, request).await;
         }
         let limits = self.in_force();
-        let asked = Asked::new(&limits, request)?;
+        let asked = Inquiry::new(&limits, request)?;
         let (is_admitted, standings) = self.decide_all(&limits, &asked).await?;
         let statuses = asked.descriptors.iter().map(|asks| match asks {
-            Asks::Nothing => DescriptorStatus {
+            Demand::Nothing => DescriptorStatus {
                 code: Code::Ok.into(),
                 ..DescriptorStatus::default()
             },
-            Asks::Unlimited => DescriptorStatus {
+            Demand::Unlimited => DescriptorStatus {
                 code: Code::Ok.into(),
                 limit_remaining: u32::MAX,
                 ..DescriptorStatus::default()
             },
-            Asks::Hit(hit) => status(&asked.hits[*hit], standings[*hit]),
+            Demand::Hit(hit) => status(&asked.hits[*hit], standings[*hit]),
         });
         let mut response = RateLimitResponse {
             statuses: statuses.collect(),
@@ -56,8 +56,8 @@ impl Service {
     /// Whether the request is admitted, and where each hit stands.
     async fn decide_all(
         &self,
-        limits: &InForce,
-        asked: &Asked,
+        limits: &CurrentLimits,
+        asked: &Inquiry,
     ) -> Result<(bool, Vec<Standing>), Status> {
         let mut standings = vec![Standing::NONE; asked.hits.len()];
         let mut rounds = Vec::new();

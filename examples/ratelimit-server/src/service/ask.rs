@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use tonic::Status;
 
-use super::InForce;
+use super::CurrentLimits;
 use super::hit::Hit;
-use crate::limits::{Found, Hits};
+use crate::limits::{Hits, Match};
 
 /// More are for clients that want to keep the server busy: descriptors of a request, and keys that
 /// one limit has in it.
@@ -15,15 +15,15 @@ const MOST_DESCRIPTORS: usize = 1_000;
 const MOST_ROUNDS: usize = 16;
 
 /// What a request asks for.
-pub struct Asked {
+pub struct Inquiry {
     pub hits: Vec<Hit>,
     /// For each descriptor.
-    pub descriptors: Vec<Asks>,
+    pub descriptors: Vec<Demand>,
 }
 
 /// What a descriptor asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Asks {
+pub enum Demand {
     /// No limit, or one that another limit replaces.
     Nothing,
     Unlimited,
@@ -31,8 +31,8 @@ pub enum Asks {
     Hit(usize),
 }
 
-impl Asked {
-    pub fn new(limits: &InForce, request: &RateLimitRequest) -> Result<Self, Status> {
+impl Inquiry {
+    pub fn new(limits: &CurrentLimits, request: &RateLimitRequest) -> Result<Self, Status> {
         if request.domain.is_empty() {
             return Err(Status::invalid_argument("the domain is empty; name one"));
         }
@@ -65,11 +65,11 @@ impl Asked {
         };
         for (found, descriptor) in found.into_iter().zip(&request.descriptors) {
             let asks = match found {
-                Some(found) if found.policy.is_none() => Asks::Unlimited,
+                Some(found) if found.policy.is_none() => Demand::Unlimited,
                 Some(found) if !replaced.contains(found.name()) => {
                     asked.add(found, Hits::of(descriptor, request.hits_addend))
                 }
-                _ => Asks::Nothing,
+                _ => Demand::Nothing,
             };
             asked.descriptors.push(asks);
         }
@@ -77,15 +77,15 @@ impl Asked {
     }
 
     /// Descriptors that are one key of one policy are one hit.
-    fn add(&mut self, found: Found, hits: Hits) -> Asks {
+    fn add(&mut self, found: Match, hits: Hits) -> Demand {
         let Some(policy) = found.policy else {
-            return Asks::Unlimited;
+            return Demand::Unlimited;
         };
         let known = self
             .hits
             .iter()
             .position(|hit| hit.policy == policy && hit.found.key == found.key);
-        Asks::Hit(match known {
+        Demand::Hit(match known {
             Some(known) => {
                 self.hits[known].hits = self.hits[known].hits.and(hits);
                 known

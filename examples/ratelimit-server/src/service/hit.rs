@@ -3,12 +3,12 @@ use std::time::Duration;
 use throttle_core::backend::Call;
 use throttle_core::{Cost, Policy, Status};
 
-use crate::limits::{Found, Hits};
+use crate::limits::{Hits, Match};
 
 /// One key of one policy in a request, with the descriptors that have found it.
 pub struct Hit {
     pub policy: usize,
-    pub found: Found,
+    pub found: Match,
     pub hits: Hits,
 }
 

@@ -8,9 +8,9 @@ use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
 use serde_json::{Map, Value as Json, json};
 
-use super::ask::{Asked, Asks};
+use super::ask::{Demand, Inquiry};
 
-pub fn of(request: &RateLimitRequest, asked: &Asked, statuses: &[DescriptorStatus]) -> Struct {
+pub fn of(request: &RateLimitRequest, asked: &Inquiry, statuses: &[DescriptorStatus]) -> Struct {
     let descriptors = request.descriptors.iter().map(|descriptor| {
         let entries = descriptor.entries.iter();
         let entries: Vec<_> = entries
@@ -21,7 +21,7 @@ pub fn of(request: &RateLimitRequest, asked: &Asked, statuses: &[DescriptorStatu
     });
     let mut metadata = Map::new();
     for (asks, status) in asked.descriptors.iter().zip(statuses) {
-        let Asks::Hit(hit) = asks else { continue };
+        let Demand::Hit(hit) = asks else { continue };
         if let Some(rule) = asked.hits[*hit]
             .found
             .rule

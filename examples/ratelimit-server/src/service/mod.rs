@@ -28,7 +28,7 @@ use sets::Sets;
 #[derive(Clone)]
 pub struct Service {
     backend: BoxBackend,
-    in_force: Arc<ArcSwap<InForce>>,
+    in_force: Arc<ArcSwap<CurrentLimits>>,
     /// Domains with a rule file.
     by_rules: Arc<HashMap<String, Check>>,
     has_headers: bool,
@@ -36,7 +36,7 @@ pub struct Service {
 }
 
 /// The limits that decide now.
-pub struct InForce {
+pub struct CurrentLimits {
     pub config: Config,
     sets: Sets,
 }
@@ -45,7 +45,7 @@ impl Service {
     pub fn new(backend: BoxBackend, config: Config, settings: &Settings) -> Self {
         Self {
             backend,
-            in_force: Arc::new(ArcSwap::from_pointee(InForce::new(config))),
+            in_force: Arc::new(ArcSwap::from_pointee(CurrentLimits::new(config))),
             by_rules: Arc::default(),
             has_headers: settings.headers,
             has_metadata: settings.dynamic_metadata,
@@ -60,15 +60,15 @@ impl Service {
 
     /// Puts other limits in force. What was used of limits of the same names stays used.
     pub fn replace(&self, config: Config) {
-        self.in_force.store(Arc::new(InForce::new(config)));
+        self.in_force.store(Arc::new(CurrentLimits::new(config)));
     }
 
-    pub fn in_force(&self) -> Arc<InForce> {
+    pub fn in_force(&self) -> Arc<CurrentLimits> {
         self.in_force.load_full()
     }
 }
 
-impl InForce {
+impl CurrentLimits {
     fn new(config: Config) -> Self {
         Self {
             config,

@@ -10,7 +10,7 @@ use crate::limits::Hits;
 
 use super::hit::{Hit, Standing};
 use super::sets::Members;
-use super::{InForce, Service};
+use super::{CurrentLimits, Service};
 
 /// Hits of different policies, decided together.
 pub struct Round {
@@ -25,7 +25,7 @@ impl Service {
     /// Decides the hits of the numbers in `members`.
     pub(super) async fn decide(
         &self,
-        limits: &InForce,
+        limits: &CurrentLimits,
         hits: &[Hit],
         mut members: Vec<usize>,
     ) -> Result<Round, Status> {

@@ -9,7 +9,7 @@ use throttle_core::{Algorithm, Key};
 use super::rule::Rule;
 
 /// What a descriptor has found.
-pub struct Found {
+pub struct Match {
     /// The number of its policy; `None` for an unlimited rule.
     pub policy: Option<usize>,
     pub key: Key,
@@ -22,7 +22,7 @@ pub struct Found {
     pub metric: String,
 }
 
-impl Found {
+impl Match {
     pub fn denies(&self) -> bool {
         self.shown.requests_per_unit == 0
     }
