@@ -1,4 +1,4 @@
-//! Bans: what counts as a strike, and whose keys may be banned.
+//! Bans: what counts as a strike, and whose keys may be banned. `throttle/steps/strike` counts.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ impl Limit {
     /// if one client could ban another: where the key is a header that [nothing
     /// checks](crate::Header::accept), an address from a header that is read [whoever the peer
     /// is](crate::TrustedProxies::danger_any_width), or is shared by clients, as
-    /// [`Constant`](crate::Constant) is. [`Ban::even_if_spoofable`] allows that. Keys of functions, futures and extensions are not checked.
+    /// [`Constant`](crate::Constant) is. [`Ban::even_if_spoofable`] allows that. Keys of functions,
+    /// futures and extensions are not checked.
     ///
     /// ```
     /// use std::time::Duration;

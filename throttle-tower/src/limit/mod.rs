@@ -6,9 +6,9 @@
 //! refused that do not stop.
 
 // `single` and `refunds_and_charges` hold the options of one limit: each has its type and its checks
-// in a file of its name, and a field in `settings`, which all parts of a layer read. `compile` splits
-// a composition into the two halves that a layer runs. What a layer does with a request is in
-// `throttle`.
+// in a file of its name, and a field in `settings`, which all parts of a layer read. `compile`
+// splits a composition into the two halves that a layer runs. What a layer does with a request is
+// in `throttle`.
 
 // Before the others that add methods to a limit: docs list methods in the order of modules.
 mod single;

@@ -1,6 +1,6 @@
 //! The options of a limit whose charge depends on how the request ends: refunds by the response,
 //! refunds without one, charges of refused requests, estimates that a handler settles. What is set
-//! is in `charge_rules`.
+//! is in `charge_rules`; `usage/refund_and_settle` does it.
 
 use std::sync::Arc;
 

@@ -33,6 +33,7 @@ struct Slot {
 impl TierCache {
     /// Room for about `most` identities.
     pub(super) fn new(most: usize) -> Self {
+        // Two rows at least: an identity may stand in either of two.
         let slots = most.div_ceil(ROW).max(2) * ROW;
         Self {
             began: Instant::now(),

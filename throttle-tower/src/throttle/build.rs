@@ -10,7 +10,8 @@ use super::version::{Origin, build_version};
 use crate::limit::IntoLimitTree;
 
 impl ThrottleLayer {
-    /// Enforces `limits` in this process, on a new [`MemoryBackend`] with up to a million keys.
+    /// Enforces `limits` in this process, on a new [`MemoryBackend`](crate::MemoryBackend) with up
+    /// to a million keys.
     ///
     /// # Errors
     ///

@@ -57,26 +57,26 @@ use crate::usage::Settlements;
 /// * The peer's address comes from axum's `ConnectInfo<SocketAddr>`: enable the feature `axum` and
 ///   serve with `app.into_make_service_with_connect_info::<SocketAddr>()`. Without it there is no
 ///   address: by default all requests share one budget, and a
-///   [warning](ThrottleBuilder::on_warning) is logged. tonic's server needs the feature `tonic`
-///   only. With another server, insert a
-///   [`PeerAddr`](crate::extract::PeerAddr) into the request's extensions. Behind a proxy the peer
-///   is the proxy: see [`client_ip`](crate::client_ip).
+///   [warning](crate::ThrottleBuilder::on_warning) is logged. tonic's server needs the feature
+///   `tonic` only. With another server, insert a [`PeerAddr`](crate::extract::PeerAddr) into the
+///   request's extensions. Behind a proxy the peer is the proxy: see
+///   [`client_ip`](crate::client_ip).
 /// * As the outermost layer it limits every request, preflights included. Inside a CORS layer it
 ///   does not see preflights, and its refusals carry the CORS headers that browsers need. See
 ///   [`is_preflight`](crate::is_preflight) and
 ///   [`Dialect::exposed_names`](crate::Dialect::exposed_names).
 /// * In tonic's `Server::builder().layer(…)` it refuses [as gRPC clients read
-///   it](ThrottleBuilder::grpc_refusals). A `MemoryBackend` or a layer that an axum app uses too
-///   makes them share one budget. gRPC clients in browsers read `grpc-status`, `grpc-message` and
-///   `grpc-status-details-bin` only where a CORS layer exposes them.
+///   it](crate::ThrottleBuilder::grpc_refusals). A `MemoryBackend` or a layer that an axum app uses
+///   too makes them share one budget. gRPC clients in browsers read `grpc-status`, `grpc-message`
+///   and `grpc-status-details-bin` only where a CORS layer exposes them.
 /// * gRPC health checks are limited like every other call. Exempt them with
 ///   `.when(|parts: &Parts| !parts.uri.path().starts_with("/grpc.health.v1.Health/"))`.
 /// * A refused request's body is not read. Over HTTP/2, hyper then resets the stream, and a client
 ///   that is still sending a large upload, such as curl, may report a stream error instead of the
 ///   429.
 /// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`,
-///   not to a layer around the whole router; [`on_warning`](ThrottleBuilder::on_warning) reports
-///   that.
+///   not to a layer around the whole router;
+///   [`on_warning`](crate::ThrottleBuilder::on_warning) reports that.
 #[must_use = "a layer does nothing until a service is wrapped in it"]
 pub struct ThrottleLayer<B: Backend = MemoryBackend> {
     pub(crate) current: Arc<Live<B>>,

@@ -177,6 +177,7 @@ impl Line {
         }
     }
 
+    /// Gives the turn, which no request has now, to the next one.
     fn start_turn(&mut self, until: Instant) {
         if let Some(next) = self.behind.pop_front() {
             self.woken.extend(next.waker);

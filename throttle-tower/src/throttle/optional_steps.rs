@@ -12,7 +12,7 @@ pub(super) struct OptionalSteps {
     /// A handler may change a charge.
     pub(super) handlers: bool,
     /// A refusal is charged, or counts toward a ban.
-    pub(super) charge_refused: bool,
+    pub(super) counts_refusals: bool,
     pub(super) refund_aborted: bool,
     /// A key depends on the route, or whether a limit applies does.
     pub(super) routes: bool,
@@ -40,7 +40,7 @@ impl OptionalSteps {
         Self {
             accounts: any(ChargeRules::may_change),
             handlers: any(|rules| rules.settled_later),
-            charge_refused: any(|rules| rules.charge_refused || rules.ban.is_some()),
+            counts_refusals: any(|rules| rules.charge_refused || rules.ban.is_some()),
             refund_aborted: any(|rules| rules.refund_aborted),
             routes: applied.iter().any(|limit| limit.by_route) || for_some_routes,
             for_some_routes,

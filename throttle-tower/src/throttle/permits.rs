@@ -1,4 +1,7 @@
 //! Permits of requests in flight: how many are taken, and which of them a request gets.
+//!
+//! `request_guard` keeps what a request got, and `body` drops that guard at the end of the
+//! response's body.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;

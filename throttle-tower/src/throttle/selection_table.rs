@@ -7,8 +7,8 @@
 //! limits that are not selected, which gives the same decisions and takes longer.
 //!
 //! Not left out are limits that a handler settles, because the handlers of all requests know them
-//! by name. Layers whose limits queue requests are not narrowed: `version` says why. For a few limits
-//! it is not worth a set, and over a store requests of one set share batches and scripts.
+//! by name. Layers whose limits queue requests are not narrowed: `version` says why. For a few
+//! limits it is not worth a set, and over a store requests of one set share batches and scripts.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

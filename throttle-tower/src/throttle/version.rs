@@ -70,7 +70,7 @@ pub(super) fn build_version<B: Backend>(
         watch: Watch::new(settings.on_warning.clone(), watch),
     };
     let options = Options::new(settings, template.map(|template| &template.options));
-    let mut shared = unshared(
+    let mut shared = without_local_share(
         backend,
         set,
         applied,
@@ -86,7 +86,7 @@ pub(super) fn build_version<B: Backend>(
 }
 
 /// A layer without shares, which no observer knows yet: of a new version, or a part of one.
-pub(super) fn unshared<B: Backend>(
+pub(super) fn without_local_share<B: Backend>(
     backend: B,
     set: PolicySet,
     applied: Arc<[LimitSettings]>,

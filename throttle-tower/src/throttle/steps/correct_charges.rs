@@ -57,13 +57,17 @@ pub(super) fn count_refused<B: Backend>(
     decision: &Decision,
     calls: &[Call],
 ) {
-    if shared.uses.charge_refused {
-        count_attempt(shared, decision, calls);
+    if shared.uses.counts_refusals {
+        count_each_refusal(shared, decision, calls);
     }
 }
 
 #[inline(never)]
-fn count_attempt<B: Backend>(shared: &Arc<SharedLayer<B>>, decision: &Decision, calls: &[Call]) {
+fn count_each_refusal<B: Backend>(
+    shared: &Arc<SharedLayer<B>>,
+    decision: &Decision,
+    calls: &[Call],
+) {
     let statuses = decision.statuses().iter();
     for (index, ((limit, call), status)) in
         shared.applied.iter().zip(calls).zip(statuses).enumerate()

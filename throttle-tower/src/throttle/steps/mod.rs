@@ -10,7 +10,7 @@
 //! | [`refuse_early`] | refuses a request that is refused whatever its lookups return |
 //! | [`look_up`] | waits for the keys and tiers that need a lookup |
 //! | [`wait_queue`] | holds a request until there is room, where a limit waits |
-//! | [`decide`] | sees whether permits are free, then calls the backend once |
+//! | [`decide`] | sees whether permits are free, then calls the backend; a request that is held is decided again at each turn |
 //! | [`decision_at_once`] | asks for the decision alone, for candidates and for headers after a settlement |
 //! | [`judge`] | takes the permits; passes the request on, or refuses it |
 //! | [`refuse`] | builds the response of a refusal |

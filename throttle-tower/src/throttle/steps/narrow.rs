@@ -6,7 +6,7 @@ use throttle_core::{Backend, PolicyNode, PolicySet, PolicyTree};
 
 use crate::limit::SelectedLimits;
 use crate::throttle::shared_layer::SharedLayer;
-use crate::throttle::version::{make_share, unshared};
+use crate::throttle::version::{make_share, without_local_share};
 
 /// What decides about a request for which these limits are selected.
 #[inline]
@@ -40,7 +40,7 @@ fn only<B: Backend>(
         .collect();
     // A limit has one share, whatever set it is in: the options have its store.
     let settings = (whole.options.clone(), whole.announced.options.clone());
-    let mut shared = unshared(
+    let mut shared = without_local_share(
         whole.backend.clone(),
         set,
         applied,

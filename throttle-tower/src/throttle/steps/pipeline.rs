@@ -49,6 +49,8 @@ pub(in crate::throttle) fn start<B: Backend>(
         if let Some(saturated) = decide::saturated(shared, &request.needs) {
             return RequestStage::Decided(judge(shared, saturated, &request, parts));
         }
+        // A refusal has taken nothing. If the request may wait for room, it is not judged here:
+        // `wait_queue` asks again.
         if let Some(report) = decide::at_once(shared, &request.calls)
             && !wait_queue::may_wait(shared, report.decision())
         {

@@ -183,6 +183,8 @@ fn undecided<B: Backend>(
     })
 }
 
+/// The response by the program's closure, or the default one, which forbids caching by itself. The
+/// jitter `extra` is in µs.
 #[inline]
 fn build<B: Backend>(
     shared: &SharedLayer<B>,

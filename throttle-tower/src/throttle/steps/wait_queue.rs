@@ -1,7 +1,8 @@
 //! Holds a request that a limit would refuse until there is room for it, where the limit waits.
 //!
-//! Open `line` for the order of the requests and for what becomes of one that is not polled, and
-//! `forecast` for when one of them is admitted.
+//! Open `queues` for the tickets and for what is known of each queue, `line` for the order of the
+//! requests and for what becomes of one that is not polled, and `forecast` for when one of them is
+//! admitted.
 
 use std::mem;
 use std::sync::Arc;
@@ -89,6 +90,10 @@ struct Turn {
 }
 
 impl<B: Backend> HeldRequest<'_, B> {
+    /// Joins the queue first if other requests wait for the same key. Then each turn is decided.
+    /// The loop ends when the request is admitted, or when no limit that refuses it waits longer.
+    /// If another limit refuses, the request waits in that limit's queue. A request that loses its
+    /// position while others wait is refused behind them.
     async fn decide(&self) -> DecisionOutcome {
         let mut since = self.now();
         let mut ticket = None;
@@ -201,8 +206,8 @@ impl<B: Backend> HeldRequest<'_, B> {
     }
 
     /// Waits until a request is the first and due, as far as that is known without asking the
-    /// backend. Returns the instant by the backend's clock, or `None` if the request's longest wait
-    /// is over before.
+    /// backend. Returns the instant by the backend's clock, `Some(None)` if that clock cannot be
+    /// read here, or `None` if the request's longest wait is over before.
     async fn await_turn(
         &self,
         ticket: &QueueTicket,
