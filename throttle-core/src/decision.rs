@@ -498,7 +498,7 @@ impl Status {
 
     /// The time within which the client can use no more than `remaining`: the `t` of the header
     /// drafts. For a decision made by a [`LocalShare`](crate::LocalShare), pass the policy of [its
-    /// set](crate::LocalShare::set).
+    /// set](crate::LocalShare::set); for one by a key's own parameters, a policy with these.
     #[inline]
     #[must_use]
     pub fn effective_window(&self, policy: &Policy) -> Duration {

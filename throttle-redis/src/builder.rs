@@ -213,7 +213,9 @@ impl RedisBuilder {
     /// 10 s.
     ///
     /// A key is kept for up to 5 s longer, because its expiry is renewed only when the reset moves
-    /// to another five seconds.
+    /// to another five seconds. Another slack therefore applies to a key from its next renewal on,
+    /// which for a window is the next window. Next to processes of a version that renewed the
+    /// expiry with each charge, set at least 5 s: a shorter expiry of theirs would not be renewed.
     pub fn kept_beyond_reset(mut self, slack: Duration) -> Self {
         self.slack = slack;
         self
@@ -221,7 +223,8 @@ impl RedisBuilder {
 
     /// Passes this clock's time to the scripts, instead of the server's. Use it only in tests,
     /// because the clocks of several processes differ. Keys are then kept ten minutes beyond their
-    /// reset, because the server expires them by its own clock.
+    /// reset, because the server expires them by its own clock. While the clock stands still, their
+    /// expiry is not renewed.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Box::new(move || clock.now()));
         self

@@ -43,8 +43,9 @@
 //! * **One state for a key**, whatever parameters decide: a tier, a key's own parameters, or those
 //!   of another version of the program. The value names the parameters that wrote it, and others
 //!   read it as so many used units.
-//! * **Every key expires.** Each write sets the key's time to live: until its reset, plus ten
-//!   seconds.
+//! * **Every key expires.** A key lives until the end of the five seconds in which its reset lies,
+//!   plus ten seconds. A charge that leaves the reset within the same five seconds keeps the
+//!   expiry.
 //!
 //! # Which connection
 //!

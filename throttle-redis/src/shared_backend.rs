@@ -26,7 +26,7 @@ pub(crate) struct Options {
     pub(crate) max_batch: usize,
     /// Most decisions that wait for a call.
     pub(crate) queue: usize,
-    /// Milliseconds that a key is kept beyond its reset, in decimal.
+    /// Milliseconds that a key is kept beyond the five seconds of its reset, in decimal.
     pub(crate) slack: String,
     /// The source of the time, if it is not the server.
     pub(crate) clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,

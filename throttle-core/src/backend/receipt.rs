@@ -218,7 +218,9 @@ impl Receipt {
     /// than the key has used. A sliding log knows a charge by its exact instant, and a sliding
     /// window by the part of the window that the instant is in. The receipt of a call of cost 0
     /// debits what it is [settled with](Self::actual), as far as units remain; a sliding window or
-    /// log debits only what has been charged at that instant.
+    /// log debits only what has been charged at that instant. A leaky bucket gives back only what
+    /// was charged last. A key that was exempt at the instant gets units back that it did not pay.
+    /// An index that the set does not have settles nothing.
     ///
     /// ```
     /// use throttle_core::backend::{Call, Receipt};

@@ -91,8 +91,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// * A service that is never called, such as the one that axum clones for each request, keeps
     ///   the limits that it was made with in memory. Its clones enforce the new ones.
     ///
-    /// Calls follow each other, so `Observer::built` must not make one. A call blocks until the
-    /// limits are built, which may take a millisecond for a thousand limits.
+    /// Calls follow each other, so neither `Observer::built` nor a hook of
+    /// [`on_warning`](ThrottleBuilder::on_warning) may make one. A call blocks until the limits are
+    /// built, which may take a millisecond for a thousand limits.
     ///
     /// ```
     /// use http::{Request, Response};

@@ -357,8 +357,10 @@ impl<B: Backend> ThrottleBuilder<B> {
 
     /// Calls `hook` when requests, or the limits themselves when the layer is built, show that the
     /// configuration probably does not do what was intended. The hook runs on the request's task,
-    /// or in the call that builds the layer. It is called at most once for each limit and
-    /// [`Warning`]; clones of the layer count together. A warning refuses no request. Defaults to
+    /// or in the call that builds or [replaces](crate::ThrottleLayer::replace) the limits, and must
+    /// not replace them itself. For requests it is called at most once for each limit and
+    /// [`Warning`]; clones of the layer count together. Limits that replace others warn if they
+    /// warn of something that their predecessors did not. A warning refuses no request. Defaults to
     /// logging them with `tracing`, at the level of warnings; without the feature `tracing`, to
     /// nothing.
     ///

@@ -333,7 +333,7 @@ crate::axum_extractor::extractor! {
     "no rate limit decided about this request; add a ThrottleLayer to the route, or take an \
         Option<LimitReport>";
     /// The rejection of a handler that takes a [`LimitReport`] where no throttle has decided about
-    /// the request: status 500.
+    /// the request, or where it [reports nowhere](crate::ReportIn::Nowhere): status 500.
     ///
     /// ```
     /// use throttle_tower::{LimitReport, MissingLimitReport};

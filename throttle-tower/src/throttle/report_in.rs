@@ -33,11 +33,14 @@
 pub enum ReportIn {
     /// Neither in the request nor in the response, which costs the least.
     ///
-    /// A throttle inside this one then does not know that its refusals pass through another. This
-    /// one leaves out `RateLimit` from a response that has a `Retry-After`.
+    /// A handler that takes a `LimitReport` then answers 500. A throttle inside this one does not
+    /// know that its refusals pass through another; this one leaves out `RateLimit` from a response
+    /// that has a `Retry-After`.
     Nowhere,
     /// In the extensions of each admitted request, for handlers. A refusal has it in the extensions
-    /// of its response if it passes through another throttle that reports.
+    /// of its response if it passes through another throttle that reports, which it knows by the
+    /// request's extensions. If a layer between the two drops these, choose `Both` for the inner
+    /// one.
     #[default]
     Request,
     /// In the extensions of each response, too, for outer layers.
