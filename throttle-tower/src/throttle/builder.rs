@@ -306,7 +306,9 @@ impl<B: Backend> ThrottleBuilder<B> {
     /// here. It gets this answer from [`Refusal::default_response`] or [`Refusal::grpc_response`].
     ///
     /// Outer layers see the status 200: one that [refunds](crate::Limit::refund_if) by status has
-    /// to read `grpc-status`.
+    /// to read `grpc-status`. A service that a proxy asks whether a request may pass (nginx's
+    /// `auth_request`, Traefik's `forwardAuth`) sets false: the proxy takes the status 200 of such
+    /// a refusal for a yes.
     pub fn grpc_refusals(mut self, on: bool) -> Self {
         self.settings.grpc_refusals = Some(on);
         self
