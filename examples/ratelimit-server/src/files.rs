@@ -86,7 +86,7 @@ impl Files {
                     metrics::counter!("ratelimit_config_load_error").increment(1);
                 }
             }
-            // Wrong files are told once.
+            // Wrong files are reported once.
             self = files;
         }
     }

@@ -89,6 +89,7 @@
 mod block_on;
 mod bounds;
 mod difference;
+mod hostile_keys;
 mod names;
 mod races;
 mod random;

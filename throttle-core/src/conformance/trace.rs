@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::names::hostile_keys;
+use super::hostile_keys::hostile_keys;
 use super::random::Random;
 use super::replay::START;
 use super::sample::span;

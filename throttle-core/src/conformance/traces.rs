@@ -1,7 +1,7 @@
 //! Random traces equal the reference, field by field. They are the same in every run.
 
 use super::Harness;
-use super::names::hostile_keys;
+use super::hostile_keys::hostile_keys;
 use super::random::Random;
 use super::replay::replay;
 use super::sample::{lowered, samples, samples_for};

@@ -149,7 +149,7 @@ impl Site {
         admitted
     }
 
-    /// A client that waits for as long as it is told is admitted.
+    /// A client that waits for the time of `Retry-After` is admitted.
     async fn obeys_retry_after(&self, headers: &[&str]) {
         let (client, url) = (client_at(5), format!("{}/slow", self.url));
         assert_eq!(client.get(&url).send().await.unwrap().status(), 200);

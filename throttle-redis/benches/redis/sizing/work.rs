@@ -120,8 +120,8 @@ fn connections(script: &str, alone: f64, ratio: &dyn Fn(&str, f64, f64)) {
     });
 }
 
-/// `CLUSTER SLOTS` of a server that was told of a cluster of 64 primaries. None of the others is
-/// there, but it takes them for healthy.
+/// `CLUSTER SLOTS` of a server whose configuration names a cluster of 64 primaries. The other 63
+/// do not run, but the server takes them for healthy.
 fn slots() {
     let mut nodes = String::new();
     for number in 0..PRIMARIES {

@@ -97,7 +97,7 @@ struct Fleet<'a> {
     now: Nanos,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     planned: u64,
-    /// Who asks, about what, and when.
+    /// Draws when a request comes, at which process, and with which key.
     load: Random,
     /// What pauses depend on.
     chance: Random,
