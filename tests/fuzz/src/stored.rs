@@ -105,6 +105,8 @@ impl Store {
                     value.escape_ascii()
                 );
                 if decision.statuses()[0].charged() > 0 {
+                    // A script keeps a zero's sign, which no writer gives it.
+                    let held = held.and_then(|held| State::from_wire(&by, &held)?.to_wire(&by));
                     assert_eq!(held, states[0].to_wire(&by), "{}", value.escape_ascii());
                 } else {
                     assert_eq!(held.as_deref(), Some(value), "law 1");
@@ -144,7 +146,9 @@ impl Store {
                 // A state so far away that the server accepts no expiry for it.
                 assert!(
                     state.is_none_or(|state| by.fresh_at(&state).micros_since(now) > 1 << 50),
-                    "{error}"
+                    "{error} about {}, {by:?} at {now:?}, {calls:?}: {:?}",
+                    value.escape_ascii(),
+                    std::error::Error::source(&error),
                 );
             }
         }

@@ -335,9 +335,9 @@ impl Wire for Queue {
 
     fn state(&self, numbers: &[i64]) -> Option<Departures> {
         let (last, next) = numbers.split_first()?;
-        Some(Departures {
-            last: instant(*last)?,
-            next: self.arrival.state(next)?,
-        })
+        let last = instant(*last)?;
+        let next = self.arrival.state(next)?;
+        // Whatever is charged or given back, no slot lies before the last charge.
+        (last <= next.whole).then_some(Departures { last, next })
     }
 }

@@ -408,9 +408,11 @@ fn a_state_holds_nothing_that_no_charge_could_have_left() {
         ),
         (
             queue(),
-            vec![vec![max, 0.0, 2.0], vec![-max, 0.0, 0.0]],
+            vec![vec![max, max, 2.0], vec![-max, 0.0, 0.0]],
             vec![
-                vec![beyond, 0.0, 0.0],
+                // A slot before the last charge.
+                vec![max, max - 1.0, 2.0],
+                vec![beyond, beyond, 0.0],
                 vec![-beyond, 0.0, 0.0],
                 vec![0.0, 0.0, 3.0],
                 vec![0.0, 0.0],
