@@ -81,6 +81,26 @@ impl Key {
         Parts(self.expose_bytes())
     }
 
+    /// Returns the key of the first part alone. A key without parts has none.
+    ///
+    /// ```
+    /// use throttle_core::Key;
+    ///
+    /// let key = Key::builder().text("acme").number(7).finish();
+    /// assert_eq!(key.first_part(), Key::from("acme"));
+    /// assert_eq!(Key::from("acme").first_part(), Key::from("acme"));
+    /// assert_eq!(Key::CONSTANT.first_part(), Key::CONSTANT);
+    /// ```
+    #[must_use]
+    pub fn first_part(&self) -> Self {
+        let bytes = self.expose_bytes();
+        let mut parts = Parts(bytes);
+        parts.next();
+        let mut first = Self::builder();
+        first.push(&bytes[..bytes.len() - parts.0.len()]);
+        first.finish()
+    }
+
     /// A key of at most 15 bytes as one number, with its length, so that no two keys share one.
     #[inline]
     pub(crate) fn as_number(&self) -> Option<u128> {

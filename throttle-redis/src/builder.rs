@@ -116,6 +116,31 @@ impl RedisBuilder {
         self
     }
 
+    /// Puts each key into the hash slot of its first part, so that the load is spread over a
+    /// cluster by customer. If the customer is the first part of several policies' keys, such as
+    /// `(tenant)`, `(tenant, user)` and `(tenant, route)`, these policies are decided in one atomic
+    /// step and one call, and decisions about one customer share calls. A key of one part has a
+    /// slot of its own. A set whose keys begin with different parts is decided as with
+    /// [`per_key_slot`](Self::per_key_slot).
+    ///
+    /// The slot follows from the key, so no choice of keys makes a limit inexact. But all keys with
+    /// one first part are on one server: the load of a customer cannot exceed what one server
+    /// decides, and a first part that is the same for all, such as a route, puts all keys on one
+    /// server.
+    ///
+    /// ```
+    /// use throttle_redis::{RedisBackend, Single};
+    ///
+    /// let redis = Single::new("redis://127.0.0.1:1")?;
+    /// let builder = RedisBackend::builder(redis).slot_by_first_part();
+    /// assert!(format!("{builder:?}").contains("ByFirstPart"));
+    /// # Ok::<_, throttle_core::ConfigError>(())
+    /// ```
+    pub fn slot_by_first_part(mut self) -> Self {
+        self.placement = Some(Placement::ByFirstPart);
+        self
+    }
+
     /// Sets the secret of the key digests (SipHash-2-4, 128 bits). Without the secret, the keys
     /// cannot be recovered from the database, and no client can choose keys with the same digest.
     /// All processes that share budgets need the same secret. Defaults to the prefix, which is no
@@ -273,8 +298,9 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// If an option is out of bounds, or the store is a cluster and neither
-    /// [`single_slot`](Self::single_slot) nor [`per_key_slot`](Self::per_key_slot) was chosen.
+    /// If an option is out of bounds, or the store is a cluster and none of
+    /// [`single_slot`](Self::single_slot), [`per_key_slot`](Self::per_key_slot) and
+    /// [`slot_by_first_part`](Self::slot_by_first_part) was chosen.
     pub fn build(self) -> Result<RedisBackend, ConfigError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -317,9 +343,9 @@ impl RedisBuilder {
             None if !is_cluster => Placement::SingleSlot("all".to_owned()),
             None => {
                 let rule = "on a cluster, choose .single_slot(tag) to decide every set in one \
-                    atomic step on one \
-                            server, or .per_key_slot() to use all servers and reserve each policy \
-                            where its key is";
+                    atomic step on one server, .slot_by_first_part() to use all servers and \
+                    decide limits of one customer in one step, or .per_key_slot() to use all \
+                    servers and reserve each policy where its key is";
                 return Err(ConfigError::new("placement of keys", "none", rule));
             }
         };
@@ -611,6 +637,8 @@ mod tests {
         assert!(
             is_single(on_cluster().single_slot("x")) && !is_single(on_cluster().per_key_slot())
         );
+        assert!(!is_single(on_cluster().slot_by_first_part()));
+        assert!(!is_single(builder().single_slot("x").slot_by_first_part()));
         assert!(is_single(builder().per_key_slot().single_slot("x")));
         assert!(!is_single(builder().single_slot("x").per_key_slot()));
     }

@@ -1,4 +1,5 @@
-//! The names that keys have on the server: `prefix{tag}policy:key`.
+//! The names that keys have on the server: `prefix{tag}policy:key`, or `prefix{key}policy:`, or
+//! `prefix{first part}policy:key`.
 //!
 //! By construction no two keys of a backend have the same name, and nothing that a client sends can
 //! end a name early, choose its slot or match another's pattern: the policy's name is escaped, and
@@ -20,6 +21,8 @@ pub(crate) enum Placement {
     SingleSlot(String),
     /// Each key in a slot of its own.
     PerKeySlot,
+    /// Each key in the slot of its first part.
+    ByFirstPart,
 }
 
 pub(crate) struct Keyspace {
@@ -71,7 +74,7 @@ impl Keyspace {
     pub(crate) fn one_slot(&self) -> Option<u16> {
         match &self.placement {
             Placement::SingleSlot(tag) => Some(hash_slot::of(tag.as_bytes())),
-            Placement::PerKeySlot => None,
+            Placement::PerKeySlot | Placement::ByFirstPart => None,
         }
     }
 
@@ -85,7 +88,7 @@ impl Keyspace {
                 head: format!("{}{{{tag}}}{escaped}", self.prefix),
                 tail: String::new(),
             },
-            Placement::PerKeySlot => PolicyNames {
+            Placement::PerKeySlot | Placement::ByFirstPart => PolicyNames {
                 head: format!("{}{{", self.prefix),
                 tail: format!("}}{escaped}"),
             },
@@ -94,9 +97,23 @@ impl Keyspace {
 
     pub(crate) fn name(&self, policy: &PolicyNames, key: &Key) -> Vec<u8> {
         let (head, tail) = (policy.head.as_bytes(), policy.tail.as_bytes());
+        if self.placement == Placement::ByFirstPart {
+            let first = key.first_part();
+            // A key of one part is named as if it had a slot of its own.
+            if first != *key {
+                return [head, &self.text(&first), tail, &self.text(key)].concat();
+            }
+        }
         match self.readable {
             true => [head, self.readable(key).as_bytes(), tail].concat(),
             false => [head, &self.digest(key), tail].concat(),
+        }
+    }
+
+    fn text(&self, key: &Key) -> Vec<u8> {
+        match self.readable {
+            true => self.readable(key).into_bytes(),
+            false => self.digest(key).to_vec(),
         }
     }
 
@@ -110,7 +127,7 @@ impl Keyspace {
         match &self.placement {
             Placement::SingleSlot(tag) => push_literally(&mut pattern, tag),
             // Keys never contain a brace, so the brace in the pattern ends the tag.
-            Placement::PerKeySlot => pattern.push('*'),
+            Placement::PerKeySlot | Placement::ByFirstPart => pattern.push('*'),
         }
         pattern.push('}');
         // Escaped text contains no character that is special in a pattern.
@@ -230,6 +247,10 @@ mod tests {
         Placement::SingleSlot("all".to_owned())
     }
 
+    fn placements() -> [Placement; 3] {
+        [together(), Placement::PerKeySlot, Placement::ByFirstPart]
+    }
+
     fn name(space: &Keyspace, policy: &str, key: &Key) -> String {
         String::from_utf8(space.name(&space.policy(policy), key)).unwrap()
     }
@@ -261,6 +282,21 @@ mod tests {
             name(&space(together(), true), "p", &parts),
             "throttle{all}p:n7,ba%3Ab,-,62001:db8::1/128"
         );
+        let (spread, by_first) = (Placement::PerKeySlot, Placement::ByFirstPart);
+        assert_eq!(
+            name(&space(by_first.clone(), true), "p", &parts),
+            "throttle{n7}p:n7,ba%3Ab,-,62001:db8::1/128"
+        );
+        let of =
+            |placement: &Placement, key: &Key| name(&space(placement.clone(), false), "p", key);
+        let (first, whole) = (of(&together(), &Key::from(7)), of(&together(), &parts));
+        assert_eq!(
+            of(&by_first, &parts),
+            format!("throttle{{{}}}p:{}", &first[15..], &whole[15..])
+        );
+        for alone in [ip.clone(), Key::CONSTANT, Key::missing()] {
+            assert_eq!(of(&by_first, &alone), of(&spread, &alone));
+        }
         assert_ne!(
             name(
                 &Keyspace::new("throttle", together(), b"other", false).unwrap(),
@@ -286,7 +322,7 @@ mod tests {
             "a,tb",
             &"x".repeat(65_536),
         ];
-        for placement in [together(), Placement::PerKeySlot] {
+        for placement in placements() {
             for readable in [true, false] {
                 let space = space(placement.clone(), readable);
                 let mut seen = std::collections::HashSet::new();
@@ -295,9 +331,11 @@ mod tests {
                         for key in [
                             Key::from(text),
                             Key::builder().bytes(text.as_bytes()).finish(),
+                            Key::builder().text(text).text("x").finish(),
+                            Key::builder().text("x").text(text).finish(),
                         ] {
                             let name = name(&space, policy, &key);
-                            assert!(name.len() < 400, "{} bytes", name.len());
+                            assert!(name.len() < 600, "{} bytes", name.len());
                             assert_eq!(
                                 name.matches('{').count() + name.matches('}').count(),
                                 2,
@@ -313,6 +351,94 @@ mod tests {
                 assert_ne!(
                     name(&space, "p", &Key::CONSTANT),
                     name(&space, "p", &Key::from("*"))
+                );
+            }
+        }
+    }
+
+    /// Parts of every kind, so that the key of a part alone, of two and of three occur.
+    fn combinations() -> Vec<Key> {
+        let parts = [
+            Key::missing(),
+            Key::from("acme"),
+            Key::from("umbra"),
+            Key::from("1"),
+            Key::from(1),
+            Key::from(vec![1]),
+            Key::from(IpAddr::from([192, 0, 2, 1])),
+            Key::from("x".repeat(300)),
+        ];
+        let mut keys = vec![Key::CONSTANT];
+        for _ in 0..3 {
+            let longer = keys.iter().flat_map(|key| {
+                let longer = |part| Key::builder().key(key).key(part).finish();
+                parts.iter().map(longer).collect::<Vec<_>>()
+            });
+            keys = longer.chain(keys.clone()).collect();
+            keys.sort_by(|one, other| one.expose_bytes().cmp(other.expose_bytes()));
+            keys.dedup();
+        }
+        keys
+    }
+
+    #[test]
+    fn law_11_keys_that_differ_in_any_part_never_share_a_name() {
+        let keys = combinations();
+        assert_eq!(keys.len(), 1 + 8 + 64 + 512);
+        for placement in placements() {
+            for readable in [true, false] {
+                let space = space(placement.clone(), readable);
+                let policies = ["p", "q", "p:", "p:q"];
+                let names = policies.map(|policy| {
+                    keys.iter()
+                        .map(|key| name(&space, policy, key))
+                        .collect::<Vec<_>>()
+                });
+                let different: std::collections::HashSet<_> = names.iter().flatten().collect();
+                assert_eq!(
+                    different.len(),
+                    policies.len() * keys.len(),
+                    "{placement:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn law_11_keys_with_the_same_first_part_share_a_slot() {
+        for readable in [true, false] {
+            let space = space(Placement::ByFirstPart, readable);
+            assert_eq!(space.one_slot(), None);
+            let mut slots = std::collections::HashMap::new();
+            for key in combinations() {
+                for policy in ["p", "q"] {
+                    let slot = hash_slot::of(name(&space, policy, &key).as_bytes());
+                    let of_first = slots.entry(key.first_part().expose_bytes().to_vec());
+                    assert_eq!(*of_first.or_insert(slot), slot, "{key:?}");
+                }
+            }
+            let different: std::collections::HashSet<_> = slots.values().collect();
+            assert_eq!(
+                (slots.len(), different.len()),
+                (9, 9),
+                "other first parts, other slots"
+            );
+        }
+    }
+
+    #[test]
+    fn law_11_names_hold_no_part_of_a_key_unless_keys_are_readable() {
+        let parts = ["hunter2-tenant", "hunter2-user"];
+        let key = parts
+            .iter()
+            .fold(Key::builder(), |key, part| key.text(part))
+            .finish();
+        for placement in placements() {
+            for readable in [true, false] {
+                let name = name(&space(placement.clone(), readable), "p", &key);
+                assert!(
+                    parts.iter().all(|part| name.contains(part) == readable),
+                    "{name}"
                 );
             }
         }
@@ -388,12 +514,10 @@ mod tests {
                 .pattern("p", ""),
             r"a\\b{all}p*"
         );
-        assert_eq!(
-            Keyspace::new("a", Placement::PerKeySlot, b"", false)
-                .unwrap()
-                .pattern("p", ""),
-            "a{*}p*"
-        );
+        for placement in [Placement::PerKeySlot, Placement::ByFirstPart] {
+            let space = Keyspace::new("a", placement, b"", false).unwrap();
+            assert_eq!(space.pattern("p", ""), "a{*}p*");
+        }
     }
 
     /// Other names would begin every budget anew when processes are updated.

@@ -103,8 +103,8 @@
 //!
 //! # Which placement on a cluster
 //!
-//! A cluster runs a script only if all of its keys are on one server. So there are two placements,
-//! and no default:
+//! A cluster runs a script only if all of its keys are on one server. So there are three
+//! placements, and no default:
 //!
 //! ```text
 //!  .single_slot("api")                            .per_key_slot()
@@ -114,20 +114,36 @@
 //!                                                 slot of {*}         ─► server 3   pool
 //!  one atomic step, one server for this backend   each policy where its key is; what was charged
 //!  (other backends: other tags, other servers)    in vain is given back exactly
+//!
+//!  .slot_by_first_part()
+//!
+//!  slot of {acme} ─► server 1   per-tenant:     per-user:acme,ada   per-route:acme,/orders
+//!  slot of {umbra} ─► server 2  per-tenant:     per-user:umbra,eve  per-route:umbra,/orders
+//!
+//!  one atomic step for the limits of one customer, all servers for the customers together
 //! ```
 //!
-//! | | `single_slot` | `per_key_slot` |
-//! |---|---|---|
-//! | load | one server for each tag | all servers |
-//! | one policy, or several with the same key | atomic, one round trip | atomic, one round trip |
-//! | several with different keys | atomic, one round trip | each atomic by itself, concurrently; a second round trip after a refusal |
-//! | admits more than the limit | never | never |
-//! | refuses although there was room | never | possibly, while another request holds units that it then gives back |
-//! | a refusal after a change of parameters | writes nothing | may leave what is used with the new parameters |
+//! | | `single_slot` | `slot_by_first_part` | `per_key_slot` |
+//! |---|---|---|---|
+//! | load | one server for each tag | all servers, by first part | all servers, by key |
+//! | one policy, or several with the same key | atomic, one round trip | the same | the same |
+//! | several with different keys that begin with the same part | atomic, one round trip | atomic, one round trip | as below |
+//! | several with keys that begin with different parts | atomic, one round trip | as with `per_key_slot` | each atomic by itself, concurrently; a second round trip after a refusal |
+//! | admits more than the limit | never | never | never |
+//! | refuses although there was room | never | as with `per_key_slot`, only if keys begin with different parts | possibly, while another request holds units that it then gives back |
+//! | a refusal after a change of parameters | writes nothing | the same | may leave what is used with the new parameters |
+//!
+//! Choose `slot_by_first_part` if most requests have several limits that belong to one customer,
+//! and write the customer first in each key: `(Tenant, ClientIp::peer())`. Do not choose it if the
+//! first part is nearly constant, such as a route or a region: all keys with that part are on one
+//! server. Keys of a customer with more requests than one server decides are spread by
+//! `per_key_slot` alone.
 //!
 //! # What is on the server
 //!
-//! Keys are called `prefix{tag}policy:key`. The policy's name is escaped. The key is a digest
+//! Keys are called `prefix{tag}policy:key` with `single_slot`, `prefix{key}policy:` with
+//! `per_key_slot`, and `prefix{first part}policy:key` with `slot_by_first_part`, where a key of one
+//! part is called as with `per_key_slot`. The policy's name is escaped. The key is a digest
 //! (SipHash-2-4, 128 bits, under [`secret`](RedisBuilder::secret)), or escaped text if keys are
 //! [readable](RedisBuilder::readable_keys). In both forms, nothing that a client sends can end a
 //! name or a tag. With a digest under a secret, clients cannot choose a slot either. Values are

@@ -204,6 +204,52 @@ mod tests {
         assert_eq!(counted(), [2, 2, 1, 1, 4], "the cache answers");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn keys_with_the_same_first_part_are_decided_in_one_call() {
+        let store = ByHand::cluster();
+        let builder = RedisBackend::builder(store.clone())
+            .slot_by_first_part()
+            .readable_keys();
+        let backend = builder.build().expect("valid options");
+        store.connect(Ok(())).await;
+        let set = set(&backend, ["a", "b", "c"]);
+        let key = |customer, more: Key| Key::builder().text(customer).key(&more).finish();
+        for (third, calls) in [
+            (
+                "acme",
+                vec![vec![
+                    "throttle{tacme}a:",
+                    "throttle{tacme}b:tacme,tada",
+                    "throttle{tacme}c:tacme,n7",
+                ]],
+            ),
+            (
+                "umbra",
+                vec![
+                    vec!["throttle{tacme}a:"],
+                    vec!["throttle{tacme}b:tacme,tada"],
+                    vec!["throttle{tumbra}c:tumbra,n7"],
+                ],
+            ),
+        ] {
+            let keys = [
+                Key::from("acme"),
+                key("acme", Key::from("ada")),
+                key(third, Key::from(7)),
+            ];
+            let deciding = tokio::spawn(backend.decide(&set, &keys.map(Call::from)));
+            for names in calls {
+                let sent = store.next().await;
+                assert_eq!(sent.keys(), names);
+                let mut reply = [&(NOW.as_micros() as f64).to_le_bytes()[..], b"A"].concat();
+                reply.extend(vec![0; 4 * names.len()]);
+                sent.answer(Ok(Reply::Bytes(reply))).await;
+            }
+            let decided = deciding.await.expect("no panic").expect("a decision");
+            assert!(decided.is_admitted() && store.is_idle().await);
+        }
+    }
+
     /// Policies with the same key are decided in one atomic step, also where each key has a slot of
     /// its own.
     #[tokio::test(start_paused = true)]

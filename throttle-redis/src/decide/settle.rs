@@ -40,22 +40,20 @@ async fn settle_by_slot(
     set: &RedisSet,
     receipt: &Receipt,
 ) -> Result<(), CallError> {
-    let prepared = &*set.prepared;
-    let named = |item| name_of(shared, set, item);
-    if shared.one_slot.is_some() {
-        let items: Vec<_> = receipt
-            .items()
-            .iter()
-            .filter_map(|item| Some((named(item)?, item)))
-            .collect();
-        return settle_in_one_slot(shared, prepared, &items).await;
-    }
+    let named = receipt.items().iter().filter_map(|item| {
+        let name = name_of(shared, set, item)?;
+        Some((name, item))
+    });
+    let mut items: Vec<_> = named.collect();
+    let slot = |item: &(Vec<u8>, &ReceiptItem)| shared.slot(&item.0);
+    items.sort_by_key(slot);
+    // The keys of a slot that moves may be at two servers.
+    let may_share =
+        |one: &_, other: &_| slot(one) == slot(other) && !shared.links.moving.contains(slot(one));
     // A server that fails must not prevent the charges of other slots from being settled.
     let mut settled = Ok(());
-    for item in receipt.items() {
-        if let Some(name) = named(item) {
-            settled = settled.and(settle_in_one_slot(shared, prepared, &[(name, item)]).await);
-        }
+    for items in items.chunk_by(may_share) {
+        settled = settled.and(settle_in_one_slot(shared, &set.prepared, items).await);
     }
     settled
 }
@@ -209,11 +207,13 @@ mod tests {
 
     /// What two policies took.
     fn receipt() -> Receipt {
+        receipt_of(&calls())
+    }
+
+    fn receipt_of(calls: &[Call]) -> Receipt {
         let memory = Limiter::in_memory(two()).expect("a set");
         let decision = memory.check("ada", 1);
-        Receipt::of(&decision, &calls())
-            .expect("a charge")
-            .actual(0)
+        Receipt::of(&decision, calls).expect("a charge").actual(0)
     }
 
     async fn prepared(store: &ByHand, backend: &RedisBackend) -> Arc<RedisSet> {
@@ -228,11 +228,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn charges_that_one_call_can_reach_are_settled_in_one_call() {
         let (single, cluster) = (ByHand::default, ByHand::cluster);
-        for (store, is_spread, keys) in [
-            (single(), false, vec![2]),
-            (single(), true, vec![2]),
-            (cluster(), false, vec![2]),
-            (cluster(), true, vec![1, 1]),
+        let two_slots = [Call::from(Key::from("ada")), Call::from(Key::from("bob"))];
+        for (store, is_spread, calls, keys) in [
+            (single(), false, two_slots.clone(), vec![2]),
+            (single(), true, two_slots.clone(), vec![2]),
+            (cluster(), false, two_slots.clone(), vec![2]),
+            (cluster(), true, two_slots, vec![1, 1]),
+            (cluster(), true, calls(), vec![2]),
         ] {
             let builder = RedisBackend::builder(store.clone());
             let builder = if is_spread {
@@ -242,7 +244,7 @@ mod tests {
             };
             let backend = builder.build().expect("valid options");
             let set = prepared(&store, &backend).await;
-            let settling = tokio::spawn(backend.settle(&set, receipt()));
+            let settling = tokio::spawn(backend.settle(&set, receipt_of(&calls)));
             for keys in keys {
                 let sent = store.next().await;
                 assert_eq!(sent.keys().len(), keys);
@@ -250,6 +252,32 @@ mod tests {
             }
             assert!(settling.await.expect("no panic").is_ok() && store.is_idle().await);
         }
+    }
+
+    /// Keys that are at two servers have no call in common.
+    #[tokio::test(start_paused = true)]
+    async fn charges_in_a_slot_that_moves_are_settled_one_by_one() {
+        let store = ByHand::cluster();
+        let builder = RedisBackend::builder(store.clone()).single_slot("x");
+        let backend = builder.build().expect("valid options");
+        let set = prepared(&store, &backend).await;
+        let settle = || tokio::spawn(backend.settle(&set, receipt()));
+        let settled = || Ok(Reply::Bytes(b"A".to_vec()));
+        let first = settle();
+        let sent = store.next().await;
+        assert_eq!(sent.keys().len(), 2);
+        sent.answer(Err(fault(FaultKind::SlotNotNow))).await;
+        store.later().await.answer(settled()).await;
+        let second = settle();
+        for _ in 0..2 {
+            let sent = store.next().await;
+            assert_eq!(sent.keys().len(), 1);
+            sent.answer(settled()).await;
+        }
+        for settling in [first, second] {
+            assert!(settling.await.expect("no panic").is_ok());
+        }
+        assert!(store.is_idle().await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -429,7 +457,8 @@ mod tests {
                 .breaker_threshold(100);
             let backend = builder.build().expect("valid options");
             let set = prepared(&store, &backend).await;
-            let settling = tokio::spawn(backend.settle(&set, receipt()));
+            let calls = ["ada", "bob"].map(|key| Call::from(Key::from(key)));
+            let settling = tokio::spawn(backend.settle(&set, receipt_of(&calls)));
             for fails in faults {
                 store.later().await.answer(Err(fault(fails))).await;
             }

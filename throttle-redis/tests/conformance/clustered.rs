@@ -33,6 +33,12 @@ harness!(
     Fixture::new(builder().per_key_slot(), None)
 );
 
+harness!(
+    /// Each key in the slot of its first part.
+    ByFirstPart, ATOMIC_SETS = false, IS_ADAPTER = true;
+    Fixture::new(builder().slot_by_first_part(), None)
+);
+
 mod together {
     use super::*;
     conformance_tests!(Together);
@@ -41,4 +47,9 @@ mod together {
 mod spread {
     use super::*;
     conformance_tests!(Spread);
+}
+
+mod by_first_part {
+    use super::*;
+    conformance_tests!(ByFirstPart);
 }
