@@ -34,24 +34,9 @@ fn burst_bound_is_exact((limit, period): &(u64, u64)) -> TestCaseResult {
     let (limit, period) = (*limit, *period);
     let build = |burst| -> [Result<Algorithm, ConfigError>; 3] {
         [
-            Spec::Gcra {
-                limit,
-                period,
-                burst,
-            }
-            .build(),
-            Spec::TokenBucket {
-                limit,
-                period,
-                burst,
-            }
-            .build(),
-            Spec::LeakyMeter {
-                limit,
-                period,
-                burst,
-            }
-            .build(),
+            Spec::gcra(limit, period, burst).build(),
+            Spec::token_bucket(limit, period, burst).build(),
+            Spec::leaky_meter(limit, period, burst).build(),
         ]
     };
     let Some(most) = most_burst(limit, period) else {
@@ -82,14 +67,7 @@ fn burst_bound_is_exact((limit, period): &(u64, u64)) -> TestCaseResult {
 }
 
 fn wait_bound_is_exact((limit, period): &(u64, u64)) -> TestCaseResult {
-    let build = |max_wait| {
-        Spec::Shaper {
-            limit: *limit,
-            period: *period,
-            max_wait,
-        }
-        .build()
-    };
+    let build = |max_wait| Spec::shaper(*limit, *period, max_wait).build();
     let Some(most) = most_wait(*limit, *period) else {
         prop_assert!(build(0).is_err());
         return Ok(());
@@ -147,14 +125,7 @@ fn attack_38_window_bounds_are_exact_and_stated() {
                 .filter(|window| *window <= EXACT_MAX)
             {
                 let most = EXACT_MAX / width;
-                let build = |limit| {
-                    Spec::Buckets {
-                        limit,
-                        window,
-                        buckets,
-                    }
-                    .build()
-                };
+                let build = |limit| Spec::buckets(limit, window, buckets).build();
                 prop_assert!(build(most).is_ok());
                 if most < EXACT_MAX {
                     states(&build(most + 1).expect_err("past the bound"), most)?;
@@ -183,10 +154,7 @@ fn attack_38_window_bounds_are_exact_and_stated() {
                     window: *b,
                     offset: i64::MIN,
                 },
-                Spec::Log {
-                    limit: *a,
-                    window: *b,
-                },
+                Spec::log(*a, *b),
             ];
             prop_assert!(plain.iter().all(|spec| spec.build().is_ok()));
             Ok(())
@@ -198,43 +166,13 @@ fn attack_38_window_bounds_are_exact_and_stated() {
 #[test]
 fn attack_38_known_edges() {
     let month = 30 * DAY;
-    assert!(
-        Spec::Gcra {
-            limit: 1_000_000,
-            period: month,
-            burst: 1_000_000
-        }
-        .build()
-        .is_ok()
-    );
+    assert!(Spec::gcra(1_000_000, month, 1_000_000).build().is_ok());
     assert_eq!(most_burst(999_983, month), Some(1_737));
-    assert!(
-        Spec::Gcra {
-            limit: 999_983,
-            period: month,
-            burst: 1_737
-        }
-        .build()
-        .is_ok()
-    );
-    let error = Spec::Gcra {
-        limit: 999_983,
-        period: month,
-        burst: 1_738,
-    }
-    .build()
-    .unwrap_err();
+    assert!(Spec::gcra(999_983, month, 1_737).build().is_ok());
+    let error = Spec::gcra(999_983, month, 1_738).build().unwrap_err();
     assert!(error.to_string().contains("between 1 and 1737"), "{error}");
     // The debt and the time in which it drains make exactly 2^53 - 1.
-    assert!(
-        Spec::Gcra {
-            limit: 2,
-            period: 1,
-            burst: (1 << 52) - 1
-        }
-        .build()
-        .is_ok()
-    );
+    assert!(Spec::gcra(2, 1, (1 << 52) - 1).build().is_ok());
 }
 
 const EXTREMES: [u64; 14] = [
@@ -256,26 +194,10 @@ const EXTREMES: [u64; 14] = [
 
 fn every_spec(a: u64, b: u64, c: u64) -> [Spec; 12] {
     [
-        Spec::Gcra {
-            limit: a,
-            period: b,
-            burst: c,
-        },
-        Spec::TokenBucket {
-            limit: a,
-            period: b,
-            burst: c,
-        },
-        Spec::LeakyMeter {
-            limit: a,
-            period: b,
-            burst: c,
-        },
-        Spec::Shaper {
-            limit: a,
-            period: b,
-            max_wait: c,
-        },
+        Spec::gcra(a, b, c),
+        Spec::token_bucket(a, b, c),
+        Spec::leaky_meter(a, b, c),
+        Spec::shaper(a, b, c),
         Spec::Interval {
             capacity: a,
             refill: b,
@@ -293,33 +215,11 @@ fn every_spec(a: u64, b: u64, c: u64) -> [Spec; 12] {
             window: b,
             offset: c.cast_signed(),
         },
-        Spec::Log {
-            limit: a,
-            window: b,
-        },
-        Spec::Buckets {
-            limit: a,
-            window: b,
-            buckets: c,
-        },
-        Spec::Calendar {
-            limit: a,
-            cadence: Cadence::Month,
-            offset_minutes: c.cast_signed() as i32,
-            anchor: Anchor::default(),
-        },
-        Spec::Calendar {
-            limit: a,
-            cadence: Cadence::Week,
-            offset_minutes: 840,
-            anchor: Anchor::default(),
-        },
-        Spec::Calendar {
-            limit: a,
-            cadence: Cadence::Day,
-            offset_minutes: -840,
-            anchor: Anchor::default(),
-        },
+        Spec::log(a, b),
+        Spec::buckets(a, b, c),
+        Spec::calendar(a, Cadence::Month, c.cast_signed() as i32),
+        Spec::calendar(a, Cadence::Week, 840),
+        Spec::calendar(a, Cadence::Day, -840),
     ]
 }
 
@@ -388,14 +288,9 @@ fn attack_39_zero_and_too_large_are_named() {
         }
     }
     for minutes in [841, -841, i32::MAX, i32::MIN + 1, i32::MIN] {
-        let error = Spec::Calendar {
-            limit: 1,
-            cadence: Cadence::Day,
-            offset_minutes: minutes,
-            anchor: Anchor::default(),
-        }
-        .build()
-        .unwrap_err();
+        let error = Spec::calendar(1, Cadence::Day, minutes)
+            .build()
+            .unwrap_err();
         assert!(error.to_string().contains("-840 and 840"), "{error}");
     }
 }

@@ -29,16 +29,8 @@ fn side_by_side(case: &Case) -> TestCaseResult {
     };
     let vocabularies = [
         case.tree.clone(),
-        Tree::Leaf(Spec::TokenBucket {
-            limit,
-            period,
-            burst,
-        }),
-        Tree::Leaf(Spec::LeakyMeter {
-            limit,
-            period,
-            burst,
-        }),
+        Tree::Leaf(Spec::token_bucket(limit, period, burst)),
+        Tree::Leaf(Spec::leaky_meter(limit, period, burst)),
     ];
     let mut machines = vocabularies.map(|tree| Pure::new(&tree));
     let (step, mut t, mut open) = (case.tree.step(), case.start, Vec::new());
@@ -100,11 +92,7 @@ fn shaper_and_gcra(case: &Case) -> TestCaseResult {
         return Ok(());
     };
     let mut gcra = Pure::new(&case.tree);
-    let mut shaper = Pure::new(&Tree::Leaf(Spec::Shaper {
-        limit,
-        period,
-        max_wait,
-    }));
+    let mut shaper = Pure::new(&Tree::Leaf(Spec::shaper(limit, period, max_wait)));
     prop_assert_eq!(gcra.capacities(), shaper.capacities());
     let (step, mut t) = (case.tree.step(), case.start);
     for raw in &case.raws {

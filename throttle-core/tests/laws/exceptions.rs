@@ -1,296 +1,49 @@
 //! Keys with exceptions: exempt, blocked, banned or under another limit until an instant, and as
-//! before from then on.
+//! before from then on. That a store decides as the algorithms do is checked by the kit's traces,
+//! and that a decision is true by laws 1 to 4.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use proptest::prelude::*;
-use proptest::test_runner::TestCaseResult;
-use throttle_core::algorithm::State;
-use throttle_core::backend::{Answer, Ban, Call, Exception, KeyStep, Receipt, Treatment, drain};
+use throttle_core::backend::{Ban, Call, Exception, KeyStep, Receipt, Treatment, drain};
 use throttle_core::{
-    Algorithm, Backend, BoxBackend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key,
-    LocalShareBackend, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, Rate, Timestamp,
+    Algorithm, Backend, BoxBackend, FixedWindow, Gcra, IntoAlgorithm, Key, LocalShareBackend,
+    MemoryBackend, Policy, PolicySet, Rate, Timestamp,
 };
 
-use crate::support::spec::TODAY;
-use crate::support::strategies::for_every_kind;
+use super::law_07_lying_clocks::every_algorithm;
+use crate::support::machines::{InMemory, Machine, Pure, answered};
+use crate::support::spec::{TODAY, Tree};
 
 const T0: Timestamp = Timestamp::from_micros(TODAY);
+const MINUTE: i64 = 60_000_000;
 
-fn now<T>(mut answer: Answer<T>) -> Result<T, String> {
-    let Poll::Ready(answer) = answer
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()))
-    else {
-        panic!("memory does not wait")
-    };
-    answer.map_err(|error| {
-        std::error::Error::source(&error)
-            .expect("a reason")
-            .to_string()
-    })
-}
-
-fn key() -> Key {
-    Key::from("ada")
-}
-
-/// One key in memory, and its state in hand.
-struct Twins {
-    clock: ManualClock,
-    memory: MemoryBackend<ManualClock>,
-    prepared: Arc<MemorySet>,
-    set: PolicySet,
-    state: State,
-}
-
-impl Twins {
-    fn new(algorithm: Algorithm) -> Self {
-        let clock = ManualClock::new(T0);
-        let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
-        let memory = MemoryBackend::builder().clock(clock.clone()).build();
-        let prepared = Arc::new(memory.prepare(set.clone()).unwrap());
-        Self {
-            clock,
-            memory,
-            prepared,
-            set,
-            state: algorithm.fresh().written_under(&algorithm),
-        }
-    }
-
-    fn algorithm(&self) -> &Algorithm {
-        self.set.policies()[0].algorithm()
-    }
-
-    fn now(&self) -> Timestamp {
-        throttle_core::Clock::now(&self.clock)
-    }
-
-    /// The decision on a copy of the state, at an instant.
-    fn would(&self, at: Timestamp, cost: u64) -> (Decision, State) {
-        let mut states = [self.state.clone()];
-        let decision = self
-            .set
-            .decide(&mut states, at, &[Call::from(key()).costing(cost)]);
-        let [state] = states;
-        (decision, state)
-    }
-
-    fn except(&mut self, exception: Option<Exception>) {
-        if now(self
-            .memory
-            .run(&self.prepared, 0, KeyStep::Except(key(), exception.clone())))
-        .is_ok()
-        {
-            self.state = self.state.clone().excepted(exception);
-        }
-    }
-
-    fn drain(&self) -> Result<(), String> {
-        let (memory, prepared) = (self.memory.clone(), Arc::clone(&self.prepared));
-        now(Box::pin(async move {
-            drain(&memory, &prepared, 0, &Call::peek(key()).reserving(1)).await
-        }))
-    }
-
-    fn over(&self) -> Option<Exception> {
-        Exception::from_wire(&self.state.to_wire(self.algorithm()).unwrap()).map(|(over, _)| over)
-    }
-
-    fn strike(&mut self, ban: &Ban) -> TestCaseResult {
-        let struck = ban.strike(self.over().as_ref(), self.now());
-        let begun = now(self
-            .memory
-            .run(&self.prepared, 0, KeyStep::Strike(key(), *ban)))
-        .unwrap();
-        prop_assert_eq!(
-            begun.into_iter().next().map(|begun| begun.exception),
-            struck
-                .clone()
-                .filter(|struck| struck.is_ban)
-                .map(|struck| struck.exception)
-        );
-        if let Some(struck) = struck {
-            self.state = self.state.clone().excepted(Some(struck.exception));
-        }
-        Ok(())
-    }
-
-    /// Goes on with the store's snapshot.
-    fn restart(&mut self) {
-        let mut bytes = Vec::new();
-        self.memory.snapshot(&mut bytes).unwrap();
-        self.memory = MemoryBackend::builder()
-            .clock(self.clock.clone())
-            .restore(&mut &*bytes)
-            .unwrap();
-        self.prepared = Arc::new(self.memory.prepare(self.set.clone()).unwrap());
-    }
-
-    fn decide(&mut self, cost: u64) -> Result<Option<Receipt>, TestCaseError> {
-        let (at, calls) = (self.now(), [Call::from(key()).costing(cost)]);
-        let (decision, state) = self.would(at, cost);
-        prop_assert_eq!(
-            &self.memory.decide_now(&self.prepared, &calls),
-            &decision,
-            "law 8"
-        );
-        if decision.statuses()[0].charged() == 0 {
-            prop_assert_eq!(&state, &self.state, "law 1");
-        }
-        self.state = state;
-        self.check(at, cost, &decision)?;
-        Ok(Receipt::of(&decision, &calls))
-    }
-
-    fn check(&self, at: Timestamp, cost: u64, decision: &Decision) -> TestCaseResult {
-        match decision.retry_after().map(|wait| wait.as_micros() as u64) {
-            Some(0) => {}
-            Some(wait) => {
-                prop_assert!(
-                    self.would(at.after_micros(wait), cost).0.is_admitted(),
-                    "law 2"
-                );
-                prop_assert!(
-                    !self.would(at.after_micros(wait - 1), cost).0.is_admitted(),
-                    "law 2: too early"
-                );
-            }
-            None => prop_assert!(cost > self.algorithm().capacity()),
-        }
-        let remaining = decision.remaining();
-        prop_assert!(
-            remaining == 0 || self.would(at, remaining).0.is_admitted(),
-            "law 3"
-        );
-        prop_assert!(
-            !self.would(at, remaining + 1).0.is_admitted(),
-            "law 3: more"
-        );
-        let reset = at.after_micros(decision.reset_after().as_micros() as u64);
-        // Strikes outlive what they change in decisions.
-        let struck = self
-            .over()
-            .filter(|over| matches!(over.treatment, Treatment::Struck(_)));
-        let fresh_at = match struck {
-            Some(over) => over.ends().max(
-                self.algorithm()
-                    .fresh_at(&self.state.clone().excepted(None)),
-            ),
-            None => self.algorithm().fresh_at(&self.state),
-        };
-        prop_assert_eq!(reset, fresh_at.max(at), "law 4");
-        let unused = PolicySet::decide(
-            &self.set,
-            &mut [self.algorithm().fresh()],
-            reset,
-            &[Call::peek(key())],
-        );
-        prop_assert_eq!(self.would(reset, 0).0, unused, "law 4: not as unused");
-        Ok(())
-    }
-}
-
-/// What is done, by how much, and how far the clock moves first, in parts of the limit's period.
-type Step = (u8, u32, u32);
-
-fn part(whole: u64, part: u32) -> u64 {
-    ((u128::from(whole) * u128::from(part)) >> 32) as u64
-}
-
-fn play(algorithm: Algorithm, other: Algorithm, steps: &[Step]) -> TestCaseResult {
-    let mut twins = Twins::new(algorithm);
-    let (period, capacity) = (algorithm.rate().period_micros(), algorithm.capacity());
-    let mut receipts: Vec<Receipt> = Vec::new();
-    for (what, dice, ahead) in steps {
-        let ahead = if what % 3 == 0 {
-            0
-        } else {
-            part(period, *ahead)
-        };
-        twins.clock.set(twins.now().after_micros(ahead));
-        let at = twins.now();
-        match what {
-            0..=2 => {
-                let treatments = [
-                    Treatment::Exempt,
-                    Treatment::Blocked,
-                    Treatment::Limit(Arc::new(other)),
-                ];
-                let treatment = treatments[*what as usize].clone();
-                twins.except(Some(Exception {
-                    treatment,
-                    until: at.after_micros(1 + part(2 * period, *dice)),
-                }));
-            }
-            3 => twins.except(None),
-            4 => twins.restart(),
-            8..=10 => {
-                let time = |of: u64| Duration::from_micros(1 + part(of, *dice));
-                let ban = Ban::after(1 + dice % 3)
-                    .growing(1 + dice % 3)
-                    .within(time(2 * period))
-                    .lasting(time(period));
-                twins.strike(
-                    &ban.up_to(time(4 * period))
-                        .forgotten_after(time(2 * period)),
-                )?;
-            }
-            // Law 9: a state that may be forgotten is.
-            5 if algorithm.fresh_at(&twins.state) <= at => {
-                twins.state = algorithm.fresh().written_under(&algorithm);
-            }
-            6..=7 if !receipts.is_empty() => {
-                let receipt = receipts.swap_remove(*dice as usize % receipts.len());
-                let taken = receipt.items()[0].taken();
-                let receipt = receipt.actual(part(2 * taken, *dice));
-                receipt.items()[0].apply_to(&twins.set.policies()[0], &mut twins.state, at);
-                twins.memory.settle_now(&twins.prepared, receipt);
-            }
-            _ => {
-                let costs = [
-                    0,
-                    1,
-                    1,
-                    1,
-                    2,
-                    capacity,
-                    capacity + 1,
-                    1 + part(capacity, *dice),
-                ];
-                receipts.extend(twins.decide(costs[*dice as usize % costs.len()])?);
-            }
-        }
-        twins.decide(0)?;
-    }
-    Ok(())
-}
-
-#[test]
-fn law_01_02_03_04_08_09_hold_for_keys_with_exceptions() {
-    for_every_kind(
-        |specs| {
-            (
-                specs.clone(),
-                specs,
-                prop::collection::vec((0..20_u8, any::<u32>(), any::<u32>()), 1..40),
-            )
-        },
-        |(spec, other, steps)| play(spec.algorithm(), other.algorithm(), steps),
-    );
+fn until(treatment: Treatment, micros: i64) -> Option<Exception> {
+    let until = Timestamp::from_micros(TODAY + micros);
+    Some(Exception { treatment, until })
 }
 
 fn limit(algorithm: impl IntoAlgorithm) -> Treatment {
     Treatment::Limit(Arc::new(algorithm.into_algorithm().unwrap()))
 }
 
+fn except(store: &InMemory, key: &str, exception: Option<Exception>) -> Result<(), String> {
+    store
+        .run(0, KeyStep::Except(Key::from(key), exception))
+        .map(drop)
+}
+
+/// A store of so many keys of a limit of nine a day.
+fn nine_a_day(max_keys: usize) -> InMemory {
+    let store = InMemory::of_limit(Gcra::new(Rate::per_day(9)), max_keys);
+    store.clock.set(T0);
+    store
+}
+
 /// Six of nine units are used, on a limit of nine a day.
 #[test]
 fn each_treatment_is_over_at_its_instant_and_what_was_used_stays_used() {
-    let policy = || FixedWindow::new(Rate::per_day(9)).into_algorithm().unwrap();
     for (treatment, during, after) in [
         (Treatment::Exempt, [Some(9), Some(9)], Some(2)),
         (Treatment::Blocked, [None, None], Some(2)),
@@ -305,26 +58,15 @@ fn each_treatment_is_over_at_its_instant_and_what_was_used_stays_used() {
             Some(1),
         ),
     ] {
-        let mut twins = Twins::new(policy());
-        let mut left = |at: u64, cost| {
-            twins.clock.set(T0.after_micros(at));
-            if at == 1 {
-                let until = T0.after_micros(1_000);
-                twins.except(Some(Exception {
-                    treatment: treatment.clone(),
-                    until,
-                }));
-            }
-            let decision = twins
-                .memory
-                .decide_now(&twins.prepared, &[Call::from(key()).costing(cost)]);
-            assert_eq!(
-                decision.statuses()[0].is_excepted(),
-                (1..1_000).contains(&at)
-            );
+        let store = InMemory::of_limit(FixedWindow::new(Rate::per_day(9)), 9);
+        let left = |at: i64, cost| {
+            let decision = store.take_for(TODAY + at, "ada", cost).0;
+            let is_excepted = decision.statuses()[0].is_excepted();
+            assert_eq!(is_excepted, (1..1_000).contains(&at));
             decision.is_admitted().then(|| decision.remaining())
         };
         assert_eq!(left(0, 6), Some(3));
+        except(&store, "ada", until(treatment.clone(), 1_000)).unwrap();
         assert_eq!([left(1, 1), left(999, 1)], during, "{treatment:?}");
         assert_eq!(left(1_000, 1), after, "{treatment:?}");
     }
@@ -334,23 +76,19 @@ fn each_treatment_is_over_at_its_instant_and_what_was_used_stays_used() {
 /// over: a tenth of an hour.
 #[test]
 fn law_02_wait_that_ends_with_the_exception_goes_on_under_the_limit() {
-    let [few, many] = [1, 10].map(|burst| {
-        Gcra::new(Rate::per_hour(10))
-            .burst(burst)
-            .into_algorithm()
-            .unwrap()
-    });
+    let burst = |burst| Gcra::new(Rate::per_hour(10)).burst(burst);
+    let few = burst(1).into_algorithm().unwrap();
     for (seconds, wait) in [(361, 360), (360, 3_600), (359, 3_600)] {
-        let until = T0 + Duration::from_secs(seconds);
-        let over = Exception {
-            treatment: Treatment::Limit(Arc::new(many)),
-            until,
-        };
-        let mut states = [few.fresh().excepted(Some(over))];
+        let exception = until(limit(burst(10)), seconds * 1_000_000);
+        let mut states = [few.fresh().excepted(exception)];
         let set = PolicySet::new(Policy::new("p", few).unwrap()).unwrap();
         let mut decide = |cost| {
-            set.decide(&mut states, T0, &[Call::from(key()).costing(cost)])
-                .retry_after()
+            set.decide(
+                &mut states,
+                T0,
+                &[Call::from(Key::from("ada")).costing(cost)],
+            )
+            .retry_after()
         };
         assert_eq!(
             [decide(10), decide(1)],
@@ -360,143 +98,94 @@ fn law_02_wait_that_ends_with_the_exception_goes_on_under_the_limit() {
     }
 }
 
-/// Whatever it had used, and whether it had an exception. Law 8 is checked by each look.
+/// Whether it had an exception or not.
 #[test]
 fn law_08_drained_key_is_as_after_one_charge_of_all_that_it_had_left() {
-    for_every_kind(
-        |specs| {
-            (
-                specs,
-                prop::collection::vec((any::<u32>(), any::<u32>()), 1..9),
-                any::<bool>(),
-            )
-        },
-        |(spec, steps, is_blocked)| {
-            let mut twins = Twins::new(spec.algorithm());
-            let (period, capacity) = (
-                twins.algorithm().rate().period_micros(),
-                twins.algorithm().capacity(),
-            );
-            for (dice, ahead) in steps {
-                twins
-                    .clock
-                    .set(twins.now().after_micros(part(period, *ahead)));
-                twins.decide(part(capacity, *dice))?;
+    for spec in every_algorithm() {
+        for is_blocked in [false, true] {
+            let tree = Tree::Leaf(spec);
+            let (store, mut state) = (InMemory::new(&tree), Pure::new(&tree));
+            let mut take = |at: i64, cost| {
+                let expected = state.take(TODAY + at, cost).0;
+                (store.take_for(TODAY + at, "ada", cost).0, expected)
+            };
+            let (found, expected) = take(0, 2);
+            assert_eq!(found, expected);
+            let _ = take(MINUTE, 0).1;
+            if is_blocked {
+                except(&store, "ada", until(Treatment::Blocked, 9 * MINUTE)).unwrap();
             }
-            let left = twins.would(twins.now(), 0).0.remaining();
-            twins.state = twins.would(twins.now(), left).1;
-            if *is_blocked {
-                let exception = Exception {
-                    treatment: Treatment::Blocked,
-                    until: Timestamp::MAX,
-                };
-                now(twins
-                    .memory
-                    .run(&twins.prepared, 0, KeyStep::Except(key(), Some(exception))))
-                .unwrap();
+            let call = Call::peek(Key::from("ada")).reserving(1);
+            store.drain(0, &call).unwrap();
+            let left = state.peek(TODAY + MINUTE).remaining();
+            assert!(state.take(TODAY + MINUTE, left).0.is_admitted());
+            for minutes in [1, 9, 60, 600, 1_440, 2_880] {
+                let at = TODAY + minutes * MINUTE;
+                for cost in [0, 1] {
+                    let found = store.take_for(at, "ada", cost).0;
+                    assert_eq!(found, state.take(at, cost).0, "{spec:?} at {minutes} min");
+                }
             }
-            twins.drain().unwrap();
-            prop_assert_eq!(twins.would(twins.now(), 0).0.remaining(), 0);
-            for (_, ahead) in steps {
-                twins.decide(0)?;
-                twins
-                    .clock
-                    .set(twins.now().after_micros(part(period, *ahead)));
-                twins.decide(1)?;
-            }
-            Ok(())
-        },
-    );
+        }
+    }
 }
 
 #[test]
 fn key_that_shares_the_overflow_bucket_of_a_full_store_is_not_drained() {
-    let (_, memory, prepared) = store(1);
-    let take =
-        |key: u64, cost| memory.decide_now(&prepared, &[Call::from(Key::from(key)).costing(cost)]);
+    let store = nine_a_day(1);
+    let take = |key: u64| store.take_for(TODAY, key, 1).0;
     let kept = (0..)
-        .take_while(|key| !take(*key, 1).statuses()[0].is_overflow())
+        .take_while(|key| !take(*key).statuses()[0].is_overflow())
         .count() as u64;
-    let drained = now(Box::pin({
-        let (memory, prepared) = (memory.clone(), Arc::clone(&prepared));
-        async move { drain(&memory, &prepared, 0, &Call::from(Key::from(kept + 1))).await }
-    }));
     assert_eq!(
-        drained.unwrap_err(),
+        store
+            .drain(0, &Call::from(Key::from(kept + 1)))
+            .unwrap_err(),
         "the store is full of live keys: raise max_keys"
     );
     assert!(
-        take(kept + 2, 1).is_admitted(),
+        take(kept + 2).is_admitted(),
         "other keys have that bucket, too"
     );
 }
 
-/// A store of so many keys of a limit that is used up in a day.
-fn store(max_keys: usize) -> (ManualClock, MemoryBackend<ManualClock>, Arc<MemorySet>) {
-    let clock = ManualClock::new(T0);
-    let memory = MemoryBackend::builder()
-        .max_keys(max_keys)
-        .clock(clock.clone())
-        .build();
-    let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).unwrap()).unwrap();
-    let prepared = Arc::new(memory.prepare(set).unwrap());
-    (clock, memory, prepared)
-}
-
 #[test]
 fn law_09_ten_thousand_exceptions_stay_until_they_are_over() {
-    let (clock, memory, set) = store(10_000);
-    let blocked = || Exception {
-        treatment: Treatment::Blocked,
-        until: T0.after_micros(60_000_000),
-    };
+    let store = nine_a_day(10_000);
+    let blocked = || until(Treatment::Blocked, MINUTE);
     for n in 0..10_000_u64 {
-        now(memory.run(&set, 0, KeyStep::Except(Key::from(n), Some(blocked())))).unwrap();
+        let step = KeyStep::Except(Key::from(n), blocked());
+        store.run(0, step).unwrap();
     }
-    let call = |n: u64| [Call::from(Key::from(n))];
+    let take = |at: i64, n: u64| store.take_for(TODAY + at, n, 1).0;
+    let is_overflow = |at, n| take(at, n).statuses()[0].is_overflow();
+    let list = |most| store.run(0, KeyStep::Exceptions { most }).unwrap();
     // The store is full of them, so other keys share buckets.
+    assert!((10_000..11_000).all(|n| is_overflow(0, n)));
+    assert!((0..10_000).all(|n| !take(0, n).is_admitted()));
+    let listed = list(usize::MAX);
+    assert_eq!(listed.len(), 10_000);
     assert!(
-        (10_000..11_000).all(|n| memory.decide_now(&set, &call(n)).statuses()[0].is_overflow())
+        listed
+            .iter()
+            .all(|listed| Some(&listed.exception) == blocked().as_ref())
     );
-    assert!((0..10_000).all(|n| !memory.decide_now(&set, &call(n)).is_admitted()));
-    let listed = now(memory.run(&set, 0, KeyStep::Exceptions { most: usize::MAX })).unwrap();
-    assert!(listed.len() == 10_000 && listed.iter().all(|listed| listed.exception == blocked()));
-    assert_eq!(
-        now(memory.run(&set, 0, KeyStep::Exceptions { most: 7 }))
-            .unwrap()
-            .len(),
-        7
-    );
-    clock.set(T0.after_micros(60_000_000));
-    assert!(
-        now(memory.run(&set, 0, KeyStep::Exceptions { most: usize::MAX }))
-            .unwrap()
-            .is_empty()
-    );
+    assert_eq!(list(7).len(), 7);
+    store.clock.set(T0.after_micros(MINUTE as u64));
+    assert!(list(usize::MAX).is_empty());
     let fits = (20_000..29_000)
-        .filter(|n| !memory.decide_now(&set, &call(*n)).statuses()[0].is_overflow())
+        .filter(|n| !is_overflow(MINUTE, *n))
         .count();
     assert!(fits > 8_000, "they have made room: {fits}");
 }
 
 #[test]
 fn exception_that_cannot_be_is_an_error_and_changes_nothing() {
-    let (_, memory, set) = store(1);
-    assert!(
-        memory
-            .decide_now(&set, &[Call::from(Key::from("eve")).costing(9)])
-            .is_admitted()
-    );
-    let exempt = |at| {
-        Some(Exception {
-            treatment: Treatment::Exempt,
-            until: T0.after_micros(at),
-        })
-    };
-    let other = Some(Exception {
-        treatment: limit(Gcra::new(Rate::per_second(1))),
-        until: T0.after_micros(9),
-    });
+    let store = nine_a_day(1);
+    let take = |cost| store.take_for(TODAY, "eve", cost).0.is_admitted();
+    assert!(take(9));
+    let exempt = |at| until(Treatment::Exempt, at);
+    let other = until(limit(Gcra::new(Rate::per_second(1))), 9);
     for (key, exception, why) in [
         ("ada", exempt(9), "the store is full of live keys"),
         (
@@ -506,145 +195,99 @@ fn exception_that_cannot_be_is_an_error_and_changes_nothing() {
         ),
         ("eve", other, "at most 100 times as long"),
     ] {
-        let error =
-            now(memory.run(&set, 0, KeyStep::Except(Key::from(key), exception))).unwrap_err();
+        let error = except(&store, key, exception).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
-    assert!(
-        now(memory.run(&set, 0, KeyStep::Exceptions { most: 9 }))
-            .unwrap()
-            .is_empty()
-    );
-    assert!(
-        now(memory.run(&set, 0, KeyStep::Except(Key::from("eve"), exempt(9)))).is_ok(),
-        "it has a place"
-    );
-    assert!(
-        memory
-            .decide_now(&set, &[Call::from(Key::from("eve"))])
-            .is_admitted()
-    );
-    assert!(now(memory.run(&set, 0, KeyStep::Except(Key::from("eve"), None))).is_ok());
-    assert!(
-        !memory
-            .decide_now(&set, &[Call::from(Key::from("eve"))])
-            .is_admitted()
-    );
+    let listed = store.run(0, KeyStep::Exceptions { most: 9 }).unwrap();
+    assert!(listed.is_empty());
+    assert!(except(&store, "eve", exempt(9)).is_ok(), "it has a slot");
+    assert!(take(1));
+    assert!(except(&store, "eve", None).is_ok());
+    assert!(!take(1));
 }
 
 /// An hour under one window or bucket, with an exception of another kind between the charge and its
 /// settlement.
 #[test]
 fn law_10_an_exception_opens_no_later_window_to_a_settlement() {
-    let minute = |n: u64| T0.after_micros(n * 60_000_000);
-    let window = FixedWindow::new(Rate::per_hour(100))
-        .into_algorithm()
-        .unwrap();
-    let bucket = |count| Gcra::new(Rate::per_hour(count)).into_algorithm().unwrap();
-    let per_minute = FixedWindow::new(Rate::per_minute(1_000))
-        .into_algorithm()
-        .unwrap();
-    let limit = |limit: Algorithm, until| {
-        Some(Exception {
-            treatment: Treatment::Limit(Arc::new(limit)),
-            until,
-        })
+    let window = FixedWindow::new(Rate::per_hour(100)).into_algorithm();
+    let bucket = |count| Gcra::new(Rate::per_hour(count));
+    let per_minute = || limit(FixedWindow::new(Rate::per_minute(1_000)));
+    let store = |algorithm: Algorithm| {
+        let store = InMemory::of_limit(algorithm, 9);
+        store.clock.set(T0);
+        store
     };
-    let at = |twins: &Twins, n| twins.clock.set(minute(n));
-    let settle = |twins: &Twins, receipt: Option<Receipt>| {
-        if let Some(receipt) = receipt {
-            twins.memory.settle_now(&twins.prepared, receipt.actual(0));
-        }
+    let take = |store: &InMemory, minutes: i64| {
+        let (decision, receipt) = store.take_for(TODAY + minutes * MINUTE, "ada", 100);
+        (decision.is_admitted(), receipt)
     };
-    let take = |twins: &Twins| {
-        let calls = [Call::from(key()).costing(100)];
-        let decision = twins.memory.decide_now(&twins.prepared, &calls);
-        (decision.is_admitted(), Receipt::of(&decision, &calls))
+    let settle = |store: &InMemory, receipt: Option<Receipt>| {
+        let settle =
+            |receipt: Receipt| store.backend.settle_now(&store.prepared, receipt.actual(0));
+        receipt.map(settle);
     };
     // Set after the charge: the charge's own window is over.
-    let mut twins = Twins::new(window);
-    let (_, old) = take(&twins);
-    at(&twins, 61);
-    assert!(take(&twins).0);
-    twins.except(limit(bucket(200), minute(65)));
-    settle(&twins, old);
-    at(&twins, 66);
-    assert!(!take(&twins).0, "the window of the charge was over");
+    let one = store(window.unwrap());
+    let (_, old) = take(&one, 0);
+    assert!(take(&one, 61).0);
+    except(&one, "ada", until(limit(bucket(200)), 65 * MINUTE)).unwrap();
+    settle(&one, old);
+    assert!(!take(&one, 66).0, "the window of the charge was over");
     // Over before the settlement: what the exception's limit has charged is not given back.
-    let mut twins = Twins::new(bucket(100));
-    twins.except(limit(per_minute, minute(2)));
-    let (admitted, old) = take(&twins);
+    let one = store(bucket(100).into_algorithm().unwrap());
+    except(&one, "ada", until(per_minute(), 2 * MINUTE)).unwrap();
+    let (admitted, old) = take(&one, 0);
     assert!(admitted && old.is_none());
-    at(&twins, 3);
-    assert!(take(&twins).0);
-    settle(&twins, old);
-    at(&twins, 4);
-    assert!(!take(&twins).0);
+    assert!(take(&one, 3).0);
+    settle(&one, old);
+    assert!(!take(&one, 4).0);
     // A charge of the policy is given back while another limit decides.
-    let mut twins = Twins::new(bucket(100));
-    let (_, charged) = take(&twins);
-    twins.except(limit(per_minute, minute(2)));
-    settle(&twins, charged);
-    at(&twins, 2);
-    assert!(take(&twins).0);
+    let one = store(bucket(100).into_algorithm().unwrap());
+    let (_, charged) = take(&one, 0);
+    except(&one, "ada", until(per_minute(), 2 * MINUTE)).unwrap();
+    settle(&one, charged);
+    assert!(take(&one, 2).0);
 }
 
 /// A key that the store does not know may have been used and forgotten before the clock was set
 /// back.
 #[test]
 fn law_07_an_exception_gives_no_budget_to_a_key_of_the_future() {
-    let clock = ManualClock::new(T0);
-    let memory = MemoryBackend::builder()
-        .clock(clock.clone())
-        .max_keys(1)
-        .build();
-    let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_hour(10))).unwrap()).unwrap();
-    let prepared = Arc::new(memory.prepare(set).unwrap());
-    let take = |key: &'static str| {
-        memory
-            .decide_now(&prepared, &[Call::from(Key::from(key))])
-            .is_admitted()
-    };
-    assert!((0..10).all(|_| take("ada")));
-    clock.set(T0.after_micros(7_200_000_000));
+    let store = InMemory::of_limit(Gcra::new(Rate::per_hour(10)), 1);
+    assert!(store.take_for(TODAY, "ada", 10).0.is_admitted());
     assert!(
-        take("bob"),
-        "in the place of ada, who counts as unused by now"
+        store
+            .take_for(TODAY + 120 * MINUTE, "bob", 1)
+            .0
+            .is_admitted(),
+        "in the slot of ada, who counts as unused by now"
     );
-    drop(memory.run(&prepared, 0, KeyStep::Reset(Key::from("bob"))));
-    clock.set(T0);
-    let blocked = Exception {
-        treatment: Treatment::Blocked,
-        until: T0.after_micros(1),
-    };
-    let refused = now(memory.run(&prepared, 0, KeyStep::Except(key(), Some(blocked)))).unwrap_err();
+    store.run(0, KeyStep::Reset(Key::from("bob"))).unwrap();
+    store.clock.set(T0);
+    let refused = except(&store, "ada", until(Treatment::Blocked, 1)).unwrap_err();
     assert!(refused.starts_with("the clock is behind"), "{refused}");
 }
 
-/// A request of an operator for a limit that is not there must not look as if it had worked.
+/// A request of an operator for a limit that is not there must not look as if it had worked. That it
+/// is an error of every step is checked by the kit's traces.
 #[test]
-fn an_index_without_a_policy_is_an_error_of_every_step() {
-    fn errors<B: Backend>(backend: &B) -> Vec<Result<(), String>> {
+fn an_index_without_a_policy_is_an_error_that_names_it() {
+    fn errors<B: Backend>(backend: &B) -> [String; 2] {
         let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).unwrap()).unwrap();
         let set = Arc::new(backend.prepare(set).unwrap());
-        let steps = [
-            KeyStep::Reset(key()),
-            KeyStep::Except(key(), None),
-            KeyStep::Strike(key(), Ban::after(1)),
-            KeyStep::Exceptions { most: 9 },
-        ];
-        let mut answers = Vec::from(steps.map(|step| now(backend.run(&set, 7, step)).map(drop)));
+        let strike = KeyStep::Strike(Key::from("ada"), Ban::after(1));
+        let struck = answered(backend.run(&set, 7, strike)).unwrap_err();
         let backend = backend.clone();
-        answers.push(now(Box::pin(async move {
-            drain(&backend, &set, 7, &Call::from(key())).await
-        })));
-        answers
+        let drained = answered(Box::pin(async move {
+            drain(&backend, &set, 7, &Call::from(Key::from("ada"))).await
+        }));
+        [struck, drained.unwrap_err()]
     }
     let memory = MemoryBackend::new();
-    let share = LocalShareBackend::new(memory.clone(), std::num::NonZeroU32::MIN);
+    let share = LocalShareBackend::new(memory.clone(), NonZeroU32::MIN);
     let boxed = BoxBackend::new(memory.clone());
     let why = "policy is 7: an index must be below 1, the number of policies in the set";
-    for answers in [errors(&memory), errors(&share), errors(&boxed)] {
-        assert_eq!(answers, vec![Err(why.to_owned()); 5]);
-    }
+    let errors = [errors(&memory), errors(&share), errors(&boxed)];
+    assert_eq!(errors, [[why; 2]; 3]);
 }

@@ -391,7 +391,7 @@ fn law_08_overflow_bucket_of_one_key_decides_as_the_keys_own_state() {
     let check = |case: &Case| {
         let store = FullStore::of(1);
         let mut full = InMemory {
-            prepared: store.prepare(case.tree.policies()),
+            prepared: Arc::new(store.prepare(case.tree.policies())),
             backend: store.backend,
             clock: store.clock,
         };

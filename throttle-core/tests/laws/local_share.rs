@@ -10,9 +10,8 @@ use throttle_core::{
     MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, Timestamp,
 };
 
-use crate::support::spec::Kind;
-use crate::support::spec::{Spec, TODAY, Tree};
-use crate::support::strategies::{for_every_tree, run, small};
+use crate::support::spec::{Spec, TODAY};
+use crate::support::strategies::for_every_tree;
 
 const WHY: BackendErrorKind = BackendErrorKind::Timeout;
 
@@ -94,42 +93,6 @@ impl Process {
             left(&self.store.decide_now(&self.set, &calls)),
             left(&self.share.decide(&calls, WHY)),
         )
-    }
-}
-
-/// The store has failed, and every process has a fresh share: tests what they admit together at one
-/// instant.
-#[test]
-fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
-    for kind in Kind::ALL {
-        run(
-            &format!("{kind:?}"),
-            &(small(kind), 1_u32..=6),
-            |(spec, n)| {
-                let set = Tree::Leaf(*spec).set();
-                let (capacity, part) = (
-                    spec.algorithm().capacity(),
-                    spec.algorithm().share(processes(*n)).capacity(),
-                );
-                let mut together = 0;
-                for _ in 0..*n {
-                    let share = share(&set, *n);
-                    let admitted = (0..=capacity)
-                        .filter(|_| share.decide(&[ada(1)], WHY).is_admitted())
-                        .count() as u64;
-                    // Without delays one request at a time is admitted, or those of a part of a
-                    // microsecond.
-                    prop_assert!(admitted == part || kind == Kind::Undelayed && admitted < part);
-                    together += admitted;
-                }
-                // A queue also lets units leave at once, and several queues do so together: see the
-                // tests of shares.
-                if capacity >= u64::from(*n) && !matches!(kind, Kind::Shaper | Kind::Undelayed) {
-                    prop_assert!(together <= capacity, "{} of {}", together, capacity);
-                }
-                Ok(())
-            },
-        );
     }
 }
 
@@ -342,20 +305,6 @@ fn what_was_taken_here_is_settled_here() {
         process.share.reset(0, &Key::from("ada")).unwrap();
         process.share.reset(1, &Key::from("ada")).unwrap();
     }
-}
-
-#[test]
-fn a_state_settles_only_what_the_store_took() {
-    let set = PolicySet::new(gcra("p", 8)).unwrap();
-    let algorithm = set.policies()[0].algorithm();
-    let now = Timestamp::from_micros(TODAY);
-    let (mut state, _) = algorithm.decide(algorithm.fresh(), now, 5);
-    let before = state.clone();
-    let receipt = Receipt::of(&share(&set, 1).decide(&[ada(5)], WHY), &[ada(5)])
-        .unwrap()
-        .actual(0);
-    receipt.items()[0].apply_to(&set.policies()[0], &mut state, now);
-    assert_eq!(state, before);
 }
 
 #[test]

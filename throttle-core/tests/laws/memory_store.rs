@@ -111,27 +111,6 @@ fn a_set_that_another_store_prepared_is_refused_loudly() {
     );
 }
 
-/// More parameters of one policy than have numbers in a slot.
-#[test]
-fn a_backend_decides_by_any_number_of_limits_of_one_name() {
-    let backend = MemoryBackend::builder().clock(ManualClock::new(T0)).build();
-    let prepare = |count| backend.prepare(set(per_day("p", count))).unwrap();
-    let first = prepare(1);
-    assert!(backend.decide_now(&first, &key(1)).is_admitted());
-    for round in 0..2 {
-        for count in 2..=600 {
-            let prepared = prepare(count);
-            let left = backend
-                .decide_now(&prepared, &[Call::peek(Key::from(1))])
-                .remaining();
-            assert_eq!(left, count - 1, "one of {count} is used");
-            let own = backend.decide_now(&prepared, &key(1_000 + count));
-            assert_eq!(own.remaining(), count - 1 - round, "a key of its own");
-        }
-    }
-    assert!(!backend.decide_now(&first, &key(1)).is_admitted());
-}
-
 /// Whatever happens in a store too small for its keys, it loses count of none: without keys it has
 /// room for as many as ever.
 #[test]

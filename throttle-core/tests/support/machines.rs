@@ -1,11 +1,15 @@
 //! The crate's two ways to decide, behind one trait: the algorithms on states in hand, and the
 //! memory backend.
 
+use std::error::Error;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Answer, Call, ExceptedKey, KeyStep, Receipt, drain};
 use throttle_core::{
-    Algorithm, Backend, Cost, Decision, Key, ManualClock, MemoryBackend, MemorySet, PolicySet,
-    Timestamp,
+    Algorithm, Backend, Cost, Decision, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet,
+    Policy, PolicySet, Timestamp,
 };
 
 use super::spec::Tree;
@@ -108,7 +112,16 @@ fn fresh(algorithm: &Algorithm) -> State {
 pub(crate) struct InMemory {
     pub(crate) clock: ManualClock,
     pub(crate) backend: MemoryBackend<ManualClock>,
-    pub(crate) prepared: MemorySet,
+    pub(crate) prepared: Arc<MemorySet>,
+}
+
+/// The answer of a store that does not wait, or the reason of its error.
+pub(crate) fn answered<T>(mut answer: Answer<T>) -> Result<T, String> {
+    let mut context = Context::from_waker(Waker::noop());
+    let Poll::Ready(answer) = answer.as_mut().poll(&mut context) else {
+        panic!("memory does not wait")
+    };
+    answer.map_err(|error| error.source().expect("a reason").to_string())
 }
 
 impl InMemory {
@@ -122,12 +135,30 @@ impl InMemory {
             .clock(clock.clone())
             .max_keys(max_keys)
             .build();
-        let prepared = backend.prepare(set).expect("the backend holds it");
+        let prepared = Arc::new(backend.prepare(set).expect("the backend holds it"));
         Self {
             clock,
             backend,
             prepared,
         }
+    }
+
+    /// A store of so many keys of one limit.
+    pub(crate) fn of_limit(algorithm: impl IntoAlgorithm, max_keys: usize) -> Self {
+        let policy = Policy::new("p", algorithm).expect("a policy");
+        Self::of(PolicySet::new(policy).expect("a set"), max_keys)
+    }
+
+    pub(crate) fn run(&self, policy: usize, step: KeyStep) -> Result<Vec<ExceptedKey>, String> {
+        answered(self.backend.run(&self.prepared, policy, step))
+    }
+
+    pub(crate) fn drain(&self, policy: usize, call: &Call) -> Result<(), String> {
+        let (backend, prepared) = (self.backend.clone(), Arc::clone(&self.prepared));
+        let call = call.clone();
+        answered(Box::pin(async move {
+            drain(&backend, &prepared, policy, &call).await
+        }))
     }
 
     /// Decides about another key.

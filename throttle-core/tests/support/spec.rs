@@ -116,6 +116,72 @@ pub(crate) enum Spec {
     },
 }
 
+/// Limits in one line, for tables.
+impl Spec {
+    pub(crate) const fn gcra(limit: u64, period: u64, burst: u64) -> Self {
+        Self::Gcra {
+            limit,
+            period,
+            burst,
+        }
+    }
+
+    pub(crate) const fn token_bucket(limit: u64, period: u64, burst: u64) -> Self {
+        Self::TokenBucket {
+            limit,
+            period,
+            burst,
+        }
+    }
+
+    pub(crate) const fn leaky_meter(limit: u64, period: u64, burst: u64) -> Self {
+        Self::LeakyMeter {
+            limit,
+            period,
+            burst,
+        }
+    }
+
+    pub(crate) const fn shaper(limit: u64, period: u64, max_wait: u64) -> Self {
+        Self::Shaper {
+            limit,
+            period,
+            max_wait,
+        }
+    }
+
+    /// Epoch-aligned.
+    pub(crate) const fn fixed(limit: u64, window: u64) -> Self {
+        Self::Fixed {
+            limit,
+            window,
+            offset: 0,
+        }
+    }
+
+    pub(crate) const fn log(limit: u64, window: u64) -> Self {
+        Self::Log { limit, window }
+    }
+
+    pub(crate) const fn buckets(limit: u64, window: u64, buckets: u64) -> Self {
+        Self::Buckets {
+            limit,
+            window,
+            buckets,
+        }
+    }
+
+    /// At the given offset from UTC.
+    pub(crate) const fn calendar(limit: u64, cadence: Cadence, offset_minutes: i32) -> Self {
+        Self::Calendar {
+            limit,
+            cadence,
+            offset_minutes,
+            anchor: Anchor { day: None, hour: 0 },
+        }
+    }
+}
+
 pub(crate) fn rate(count: u64, micros: u64) -> Rate {
     Rate::new(count, Duration::from_micros(micros))
 }
