@@ -1,5 +1,6 @@
 //! Decisions that wait: for a store that is down, and together with other decisions.
 
+#[path = "servers/common/mod.rs"]
 mod common;
 
 use std::fmt::{Debug, Write};

@@ -1,6 +1,6 @@
 //! What is reported of breakers and waits that a test brings about by hand.
 
-#[path = "../../tests/metrics/recorded.rs"]
+#[path = "../../tests/servers/metrics/recorded.rs"]
 mod recorded;
 
 use std::time::Duration;
