@@ -144,7 +144,10 @@ cargo run --quiet --manifest-path tests/peers/Cargo.toml --release --locked --no
     --target-dir "$target" -- check
 
 echo "==> the examples, and the tests of tests/extra"
-cargo build --package dashboard --package api --package replay --package ratelimit-server --target-dir "$target"
+# With the packages and features of tests/run.sh, and those that its tests need, so that only these programs are left
+# to compile.
+cargo build --workspace --all-features --test golden --target-dir "$target" \
+    --bin dashboard --bin api --bin replay --bin ratelimit-server
 THROTTLE_EXAMPLE=$target/debug/dashboard
 THROTTLE_EXAMPLE_API=$target/debug/api
 THROTTLE_EXAMPLE_REPLAY=$target/debug/replay

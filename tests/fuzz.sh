@@ -16,11 +16,11 @@
 #   sh tests/fuzz.sh 20                  each for 20 seconds
 #   sh tests/fuzz.sh 20 store snapshot   these two
 #   sh tests/fuzz.sh 20 -seed=1          with options of libFuzzer
+#   sh tests/fuzz.sh build               only compiles the targets
 #   target/fuzz/*/release/read target/fuzz/read-crash-…    that one text again
 #
 # What was found to be worth keeping is in target/fuzz/corpus, where the next run starts. Needs a C++ compiler, and for
-# `stored` a redis-server. Installs cargo-fuzz into target/tools. No nightly compiler is needed: without `unsafe` there
-# is nothing to sanitize.
+# `stored` a redis-server. No nightly compiler is needed: without `unsafe` there is nothing to sanitize.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -35,10 +35,19 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
     shift
 done
 : "${targets:=addresses grpc read replace snapshot store stored upstream}"
-PATH=$PWD/target/tools/bin:$PATH
-command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --debug --root target/tools cargo-fuzz@0.13.2
 target=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
-cargo fuzz build --fuzz-dir tests/fuzz --sanitizer none --target-dir "$target"
+# What `cargo fuzz build --sanitizer none` tells the compiler: to count the branches that an input takes, and to show
+# libFuzzer what they compare. With `--target`, it does not count those of build scripts.
+passes="-Cpasses=sancov-module --cfg fuzzing -Cdebug-assertions -Ccodegen-units=1"
+for option in sanitizer-coverage-level=4 sanitizer-coverage-inline-8bit-counters sanitizer-coverage-pc-table \
+    sanitizer-coverage-trace-compares simplifycfg-branch-fold-threshold=0; do
+    passes="$passes -Cllvm-args=-$option"
+done
+host=$(rustc -vV | sed -n 's/^host: //p')
+case $host in *-linux-*) passes="$passes -Cllvm-args=-sanitizer-coverage-stack-depth" ;; esac
+RUSTFLAGS="$passes ${RUSTFLAGS:-}" \
+    cargo build --manifest-path tests/fuzz/Cargo.toml --release --target "$host" --target-dir "$target"
+[ "$seconds" != build ] || exit 0
 
 files=throttle-tower/rules/src/tests
 for name in $targets; do

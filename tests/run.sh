@@ -37,6 +37,10 @@ case $PROPTEST_RNG_SEED in
     *[!0-9]* | ????????????????????*) stop "PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED is not a number; unset it" ;;
 esac
 
+# Most tests wait for servers, or for time to pass: two of them for each processor.
+RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))}
+export RUST_TEST_THREADS
+
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 log=$folder/log

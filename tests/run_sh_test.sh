@@ -10,6 +10,7 @@ trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/bin" "$folder/project/tests/extra" "$folder/project/.ci"
 cp tests/run.sh "$folder/project/tests/run.sh"
 cp tests/extra.sh "$folder/project/tests/extra.sh"
+cp tests/fuzz.sh "$folder/project/tests/fuzz.sh"
 cp tests/models.sh "$folder/project/tests/models.sh"
 cp tests/new_seeds.sh "$folder/project/tests/new_seeds.sh"
 cp tests/quick.sh "$folder/project/tests/quick.sh"
@@ -17,9 +18,10 @@ cp tests/extra/requirements.txt "$folder/project/tests/extra/requirements.txt"
 cp -r tests/extra/sdks "$folder/project/tests/extra/sdks"
 cp .ci/run "$folder/project/.ci/run"
 echo : >"$folder/project/tests/run_sh_test.sh"
+: >"$folder/project/Cargo.lock"
 
 # The only programs of this machine that the copies find: no cargo, no redis-server, no sudo.
-for tool in awk bash cat cp dirname env grep id mkdir mktemp od rm sh sleep sort tee tr; do
+for tool in awk bash cat chrt cp dirname env getconf grep id mkdir mktemp nice od rm sed sh sleep sort tee tr; do
     ln -s "$(command -v $tool)" "$folder/bin/$tool"
 done
 
@@ -36,7 +38,9 @@ case $1 in
     tree) printf "%b\n" "$TREE" ;;
 esac
 [ "$1" != "${FAILS:-}" ]'
-for program in redis-server prometheus promtool chromium chromedriver goaccess fail2ban-server c++ valgrind; do pretend $program ':'; done
+for program in redis-server prometheus promtool chromium chromedriver goaccess fail2ban-server c++ rustc tar valgrind; do
+    pretend $program ':'
+done
 # shellcheck disable=SC2016 # The fake script expands it.
 pretend python3 '
 for last; do :; done
@@ -126,7 +130,7 @@ check clients_that_cannot_be_installed fails $extra 'could not install package-l
 check a_node_that_is_too_old fails $extra 'need 20' OLD_NODE=1
 check clients_are_named_before_they_are_installed ok $extra 'about to install the packages of tests/extra/sdks'
 check all_extra_tests_pass ok $extra 'extra tests: 3 passed, 0 failed' NO_PACKAGES=1 NO_CLIENTS=1
-called 'cargo build --package dashboard'
+called 'cargo build --workspace --all-features --test golden .*--bin dashboard --bin api'
 called 'cargo test --manifest-path tests/extra/Cargo.toml --locked'
 check instructions_that_have_risen fails $extra 'instructions, beside' FAILS=run
 check an_example_that_does_not_build fails $extra 'the example' FAILS=build
