@@ -28,6 +28,10 @@ stop() {
 
 command -v cargo >/dev/null 2>&1 || stop "there is no cargo; install Rust 1.95 or later, then run this again"
 
+# Most tests wait for other programs, or for time to pass: two of them for each processor.
+RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))}
+export RUST_TEST_THREADS
+
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 log=$folder/log
