@@ -8,12 +8,13 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
 use throttle_core::{FixedWindow, Key, Policy, Rate};
 
+use super::counters::Counters;
 use super::file::File;
 use super::load::Loader;
 use super::matched::Match;
 use super::node::{By, Node};
 use super::read_error::ReadError;
-use super::rule::{Limit, Rule, digest};
+use super::rule::{Limit, MetricName, Rule, digest};
 use super::unit::Unit;
 
 /// Policies for limits that descriptors bring, of each unit. Two descriptors of a request that
@@ -79,7 +80,7 @@ impl Config {
         }
         let mut root = Node::default();
         let descriptors = file.descriptors.unwrap_or_default();
-        Loader::new(name, self).load(&mut root, domain, descriptors)?;
+        Loader::new(name, self).load(&mut root, domain, false, descriptors)?;
         self.domains.insert(domain.clone(), root);
         Ok(())
     }
@@ -178,7 +179,7 @@ impl Config {
             under: Some(under),
             shown,
             rule: None,
-            metric,
+            counters: Counters::with_values(&metric),
         })
     }
 }
@@ -186,51 +187,57 @@ impl Config {
 /// The walk of envoyproxy/ratelimit: an entry a level, and only a limit at the last entry counts.
 fn find_in(root: &Node, domain: &str, descriptor: &RateLimitDescriptor) -> Option<Match> {
     let (mut node, mut key) = (root, Key::builder());
-    let (mut metric, mut detailed) = (domain.to_owned(), domain.to_owned());
-    for (index, entry) in descriptor.entries.iter().enumerate() {
+    for entry in &descriptor.entries {
         let (child, by) = node.child(&entry.key, &entry.value)?;
-        let shared = match by {
-            By::Wildcard(pattern) if child.share_threshold => Some(pattern),
-            _ => None,
+        let value = match by {
+            By::Wildcard(pattern) if child.share_threshold => pattern,
+            _ => &entry.value,
         };
-        key = key.text(&entry.key).text(shared.unwrap_or(&entry.value));
-        let value = match (shared, by) {
-            (Some(pattern), _) => pattern,
-            (None, By::Value) => &entry.value,
-            _ if child.value_to_metric => &entry.value,
-            (None, By::Wildcard(pattern)) => pattern,
-            (None, By::Key) => "",
-        };
-        push_metric(&mut metric, &entry.key, value);
-        push_metric(&mut detailed, &entry.key, shared.unwrap_or(&entry.value));
-        if index + 1 < descriptor.entries.len() {
-            node = child;
-            continue;
-        }
-        let rule = Arc::clone(child.rule.as_ref()?);
-        let metric = if rule.has_detailed_metric {
-            detailed
-        } else {
-            metric
-        };
-        let limit = rule.limit.as_ref();
-        return Some(Match {
-            policy: limit.map(|limit| limit.index),
-            key: key.finish(),
-            under: None,
-            shown: limit.map(|limit| limit.shown.clone()).unwrap_or_default(),
-            rule: Some(rule),
-            metric,
-        });
+        key = key.text(&entry.key).text(value);
+        node = child;
     }
-    None
+    let rule = node.rule.as_ref()?;
+    let counters = match &rule.metric {
+        MetricName::FullKey(counters) => Arc::clone(counters),
+        MetricName::SomeValues => {
+            Counters::with_values(&metric_name(root, domain, descriptor, false)?)
+        }
+        MetricName::AllValues => {
+            Counters::with_values(&metric_name(root, domain, descriptor, true)?)
+        }
+    };
+    let limit = rule.limit.as_ref();
+    Some(Match {
+        policy: limit.map(|limit| limit.index),
+        key: key.finish(),
+        under: None,
+        shown: limit.map(|limit| limit.shown.clone()).unwrap_or_default(),
+        rule: Some(Arc::clone(rule)),
+        counters,
+    })
 }
 
-fn push_metric(metric: &mut String, key: &str, value: &str) {
-    metric.push('.');
-    metric.push_str(key);
-    if !value.is_empty() {
-        metric.push('_');
-        metric.push_str(value);
+fn metric_name(
+    root: &Node,
+    domain: &str,
+    descriptor: &RateLimitDescriptor,
+    has_all_values: bool,
+) -> Option<String> {
+    let (mut node, mut name) = (root, domain.to_owned());
+    for entry in &descriptor.entries {
+        let (child, by) = node.child(&entry.key, &entry.value)?;
+        let value = match by {
+            By::Wildcard(pattern) if child.share_threshold => pattern,
+            _ if has_all_values || child.value_to_metric => &entry.value,
+            By::Value => &entry.value,
+            By::Wildcard(pattern) => pattern,
+            By::Key => "",
+        };
+        name = name + "." + &entry.key;
+        if !value.is_empty() {
+            name = name + "_" + value;
+        }
+        node = child;
     }
+    Some(name)
 }

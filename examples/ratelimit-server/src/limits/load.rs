@@ -6,10 +6,11 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLim
 
 use super::algorithm::AlgorithmName;
 use super::config::Config;
+use super::counters::Counters;
 use super::file::{self, Descriptor};
 use super::node::{Node, Wildcard};
 use super::read_error::ReadError;
-use super::rule::{Limit, Rule, policy};
+use super::rule::{Limit, MetricName, Rule, policy};
 use super::unit::Unit;
 
 /// Descriptors of a file on their way into a configuration.
@@ -23,11 +24,13 @@ impl<'a> Loader<'a> {
         Self { file, config }
     }
 
-    /// Adds descriptors below a node. `parent` is its full key.
+    /// Adds descriptors below a node. `parent` is its full key. `has_values`: its name in metrics
+    /// holds values of requests.
     pub fn load(
         &mut self,
         node: &mut Node,
         parent: &str,
+        has_values: bool,
         descriptors: Vec<Descriptor>,
     ) -> Result<(), ReadError> {
         for mut descriptor in descriptors {
@@ -58,13 +61,14 @@ impl<'a> Loader<'a> {
                 );
             }
             let nested = descriptor.descriptors.take().unwrap_or_default();
+            let has_values = has_values || descriptor.value_to_metric;
             let mut added = Node {
                 value_to_metric: descriptor.value_to_metric,
                 share_threshold: descriptor.share_threshold,
-                rule: self.rule(&full_key, descriptor)?,
+                rule: self.rule(&full_key, has_values, descriptor)?,
                 ..Node::default()
             };
-            self.load(&mut added, &full_key, nested)?;
+            self.load(&mut added, &full_key, has_values, nested)?;
             node.wildcards.extend(wildcard);
             node.children.insert(child, added);
         }
@@ -74,6 +78,7 @@ impl<'a> Loader<'a> {
     fn rule(
         &mut self,
         full_key: &str,
+        has_values: bool,
         descriptor: Descriptor,
     ) -> Result<Option<Arc<Rule>>, ReadError> {
         let Some(rate_limit) = descriptor.rate_limit else {
@@ -103,7 +108,11 @@ impl<'a> Loader<'a> {
             limit,
             is_shadow,
             is_quota: descriptor.quota_mode,
-            has_detailed_metric: descriptor.detailed_metric,
+            metric: match (descriptor.detailed_metric, has_values) {
+                (true, _) => MetricName::AllValues,
+                (false, true) => MetricName::SomeValues,
+                (false, false) => MetricName::FullKey(Arc::new(Counters::new(full_key))),
+            },
             charges_refused,
             metadata: descriptor.metadata,
         });

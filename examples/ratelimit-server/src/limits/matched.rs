@@ -6,6 +6,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
 use throttle_core::{Algorithm, Key};
 
+use super::counters::Counters;
 use super::rule::Rule;
 
 /// What a descriptor has found.
@@ -18,8 +19,7 @@ pub struct Match {
     pub shown: RateLimit,
     /// `None` if the limit is the descriptor's own.
     pub rule: Option<Arc<Rule>>,
-    /// What metrics call it.
-    pub metric: String,
+    pub counters: Arc<Counters>,
 }
 
 impl Match {

@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod config;
+mod counters;
 mod file;
 mod load;
 mod matched;
@@ -13,5 +14,6 @@ mod tests;
 mod unit;
 
 pub use config::Config;
+pub use counters::Counted;
 pub use matched::{Hits, Match};
 pub use unit::Unit;

@@ -1,7 +1,11 @@
 //! What a descriptor of a file means.
 
+use std::sync::Arc;
+
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
 use throttle_core::{ConfigError, Policy};
+
+use super::counters::Counters;
 
 /// A descriptor with a `rate_limit`.
 pub struct Rule {
@@ -14,7 +18,7 @@ pub struct Rule {
     pub limit: Option<Limit>,
     pub is_shadow: bool,
     pub is_quota: bool,
-    pub has_detailed_metric: bool,
+    pub metric: MetricName,
     pub charges_refused: bool,
     pub metadata: serde_json::Map<String, serde_json::Value>,
 }
@@ -25,6 +29,16 @@ pub struct Limit {
     pub index: usize,
     pub policy: Policy,
     pub shown: RateLimit,
+}
+
+/// What metrics call the hits of a rule.
+pub enum MetricName {
+    /// The full key.
+    FullKey(Arc<Counters>),
+    /// With the values of the entries whose descriptors say so.
+    SomeValues,
+    /// With the values of all entries.
+    AllValues,
 }
 
 /// The name of a policy, under which a store keeps its states: the key, with a digest where a name

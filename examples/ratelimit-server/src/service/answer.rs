@@ -9,7 +9,7 @@ use crate::by_rules;
 
 use super::ask::{Demand, Inquiry};
 use super::hit::{Hit, Standing};
-use super::{CurrentLimits, Service, counters, metadata};
+use super::{CurrentLimits, Service, metadata};
 
 impl Service {
     /// Decides all descriptors of a request, and charges all of them or none.
@@ -48,7 +48,7 @@ impl Service {
             response.dynamic_metadata = Some(metadata::of(request, &asked, &response.statuses));
         }
         for (hit, standing) in asked.hits.iter().zip(&standings) {
-            counters::count(hit, standing);
+            hit.count(standing);
         }
         Ok(response)
     }

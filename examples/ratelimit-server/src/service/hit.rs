@@ -3,7 +3,7 @@ use std::time::Duration;
 use throttle_core::backend::Call;
 use throttle_core::{Cost, Policy, Status};
 
-use crate::limits::{Hits, Match};
+use crate::limits::{Counted, Hits, Match};
 
 /// One key of one policy in a request, with the descriptors that have found it.
 pub struct Hit {
@@ -49,6 +49,19 @@ impl Hit {
             Some(own) => call.under(own.clone()),
             None => call,
         }
+    }
+
+    pub fn count(&self, standing: &Standing) {
+        let Hits::Charge(hits) = self.hits else {
+            return;
+        };
+        let counted = match standing.refuses {
+            true if self.found.is_shadow() => Counted::Watched,
+            true => Counted::Over,
+            false if standing.remaining < standing.capacity / 5 => Counted::Near,
+            false => Counted::Within,
+        };
+        self.found.counters.count(hits, counted);
     }
 
     pub fn standing(&self, policy: &Policy, status: &Status) -> Standing {

@@ -2,7 +2,6 @@
 
 mod answer;
 mod ask;
-mod counters;
 mod hit;
 mod metadata;
 mod round;

@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use prost::Message;
 use throttle_core::{BoxBackend, ManualClock, MemoryBackend};
 
@@ -649,6 +650,59 @@ descriptors:
     );
     assert!(chosen().await.contains("\"two\""));
     assert_eq!(chosen().await, "None");
+}
+
+#[tokio::test]
+async fn hits_are_counted_by_handles_that_the_limits_hold() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    // The limits are read while there is a recorder, and hits come when there is none.
+    let bench = metrics::with_local_recorder(&recorder, || bench(TWO));
+    assert_eq!(bench.admitted(25, &[("user", "ada")]).await, 20);
+    let counted = metrics.render();
+    for (name, hits) in [
+        ("total_hits", 25),
+        ("over_limit", 5),
+        ("within_limit", 20),
+        ("near_limit", 4),
+        ("shadow_mode", 0),
+    ] {
+        let line = format!("ratelimit_{name}{{key=\"shop.user\"}} {hits}\n");
+        assert!(counted.contains(&line), "{line}{counted}");
+    }
+}
+
+#[tokio::test]
+async fn values_are_in_names_of_metrics_if_the_file_says_so() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let bench = bench(
+        "
+domain: named
+descriptors:
+  - key: tenant
+    value_to_metric: true
+    descriptors:
+      - key: path
+        value: /a*
+        rate_limit: { unit: day, requests_per_unit: 9 }
+  - key: user
+    descriptors:
+      - key: path
+        detailed_metric: true
+        rate_limit: { unit: day, requests_per_unit: 9 }
+",
+    );
+    for first in ["tenant", "user"] {
+        let mut one = request(vec![descriptor(&[(first, "x"), ("path", "/ab")])]);
+        one.domain = "named".to_owned();
+        bench.service.answer(&one).await.unwrap();
+    }
+    let counted = recorder.handle().render();
+    for name in ["named.tenant_x.path_/a*", "named.user_x.path_/ab"] {
+        let line = format!("ratelimit_total_hits{{key=\"{name}\"}} 1\n");
+        assert!(counted.contains(&line), "{line}{counted}");
+    }
 }
 
 /// Xorshift: the same numbers in each run.
