@@ -9,6 +9,8 @@ mod layer;
 mod memory;
 mod own;
 mod peers;
+#[cfg(feature = "ratelimit")]
+mod ratelimit;
 mod report;
 mod rivals;
 mod server;
@@ -17,7 +19,7 @@ mod stage;
 
 use std::env;
 
-const SECTIONS: [(&str, fn()); 12] = [
+const SECTIONS: &[(&str, fn())] = &[
     ("decide", decide::run),
     ("rivals", rivals::run),
     ("own", own::run),
@@ -30,6 +32,8 @@ const SECTIONS: [(&str, fn()); 12] = [
     ("server", server::run),
     ("instructions", instructions::run),
     ("check", instructions::check),
+    #[cfg(feature = "ratelimit")]
+    ("ratelimit", ratelimit::run),
 ];
 
 /// What this program does as a process of its own, for a section that needs one, with the process's
@@ -39,6 +43,8 @@ const CHILDREN: &[(&str, Child)] = &[
     (memory::CHILD, memory::child),
     (instructions::CHILD, instructions::child),
     (server::CHILD, server::child),
+    #[cfg(feature = "ratelimit")]
+    (ratelimit::CHILD, ratelimit::child),
     #[cfg(feature = "compare")]
     (compare::clock::CHILD, compare::clock::child),
     #[cfg(feature = "compare")]
@@ -61,14 +67,18 @@ fn main() {
     {
         eprintln!(
             "no section {unknown:?}; there are: {}",
-            SECTIONS.map(|(name, _)| name).join(", ")
+            SECTIONS
+                .iter()
+                .map(|(name, _)| *name)
+                .collect::<Vec<_>>()
+                .join(", ")
         );
         std::process::exit(2);
     }
     report::header();
     for (name, run) in SECTIONS {
-        // These need valgrind and wrk, so they run only on request.
-        let on_request = matches!(name, "instructions" | "check" | "server");
+        // These need other programs, so they run only on request.
+        let on_request = matches!(*name, "instructions" | "check" | "server" | "ratelimit");
         if (args.is_empty() && !on_request) || args.iter().any(|arg| arg == name) {
             run();
         }

@@ -10,7 +10,6 @@ use throttle_core::{FixedWindow, Key, Policy, Rate};
 
 use super::counters::Counters;
 use super::file::File;
-use super::load::Loader;
 use super::matched::Match;
 use super::node::{By, Node};
 use super::read_error::ReadError;
@@ -55,33 +54,25 @@ impl Config {
     }
 
     /// Adds a file.
-    pub fn add(&mut self, name: &str, text: &str) -> Result<(), ReadError> {
-        let file: File = serde_saphyr::from_str(text).map_err(|error| {
-            let (error, text) = (error.without_snippet(), error.without_snippet().to_string());
-            // The place stands before it.
-            let message = text
-                .rsplit_once(" at line ")
-                .map_or(&text[..], |(message, _)| message);
-            ReadError::new(name, error.location(), message)
-        })?;
-        let domain = &file.domain.value;
-        if domain.is_empty() {
-            return Err(ReadError::new(
-                name,
-                file.domain.referenced,
-                "the domain is empty; name it",
-            ));
-        }
-        if self.domains.contains_key(domain) {
-            let message = format!(
-                "domain {domain:?} is in another file, too; write one file for each domain"
-            );
-            return Err(ReadError::new(name, file.domain.referenced, message));
-        }
+    pub fn add(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
+        self.read(text).map_err(|error| error.in_file(name))
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), ReadError> {
+        let file: File = serde_saphyr::from_str(text)?;
+        let (domain, at) = (file.domain.value, file.domain.referenced);
+        ReadError::when(domain.is_empty(), at, "the domain is empty; name it")?;
+        let twice =
+            format!("domain {domain:?} is in another file, too; write one file for each domain");
+        ReadError::when(self.domains.contains_key(&domain), at, twice)?;
         let mut root = Node::default();
-        let descriptors = file.descriptors.unwrap_or_default();
-        Loader::new(name, self).load(&mut root, domain, false, descriptors)?;
-        self.domains.insert(domain.clone(), root);
+        self.load(
+            &mut root,
+            &domain,
+            false,
+            file.descriptors.unwrap_or_default(),
+        )?;
+        self.domains.insert(domain, root);
         Ok(())
     }
 

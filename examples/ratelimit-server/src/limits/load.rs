@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
+use serde_saphyr::{Location, Spanned};
 
 use super::algorithm::AlgorithmName;
 use super::config::Config;
@@ -13,20 +14,10 @@ use super::read_error::ReadError;
 use super::rule::{Limit, MetricName, Rule, policy};
 use super::unit::Unit;
 
-/// Descriptors of a file on their way into a configuration.
-pub struct Loader<'a> {
-    file: &'a str,
-    config: &'a mut Config,
-}
-
-impl<'a> Loader<'a> {
-    pub fn new(file: &'a str, config: &'a mut Config) -> Self {
-        Self { file, config }
-    }
-
+impl Config {
     /// Adds descriptors below a node. `parent` is its full key. `has_values`: its name in metrics
     /// holds values of requests.
-    pub fn load(
+    pub(super) fn load(
         &mut self,
         node: &mut Node,
         parent: &str,
@@ -35,31 +26,20 @@ impl<'a> Loader<'a> {
     ) -> Result<(), ReadError> {
         for mut descriptor in descriptors {
             let at = descriptor.key.referenced;
-            let wrong = |message: String| Err(ReadError::new(self.file, at, message));
-            if descriptor.key.value.is_empty() {
-                return wrong("a descriptor's key is empty; name it".to_owned());
-            }
-            let mut child = descriptor.key.value.clone();
-            if let Some(value) = descriptor
-                .value
-                .as_deref()
-                .filter(|value| !value.is_empty())
-            {
-                child = child + "_" + value;
-            }
+            let key = &descriptor.key.value;
+            ReadError::when(key.is_empty(), at, "a descriptor's key is empty; name it")?;
+            let child = match descriptor.value.as_deref() {
+                None | Some("") => key.clone(),
+                Some(value) => format!("{key}_{value}"),
+            };
             let full_key = format!("{parent}.{child}");
-            if node.children.contains_key(&child) {
-                return wrong(format!(
-                    "descriptor {full_key:?} is there twice; remove one"
-                ));
-            }
+            let twice = format!("descriptor {full_key:?} is there twice; remove one");
+            ReadError::when(node.children.contains_key(&child), at, twice)?;
             let wildcard = Wildcard::new(&child);
-            if descriptor.share_threshold && wildcard.is_none() {
-                return wrong(
-                    "share_threshold needs a value with an asterisk; add one, or remove it"
-                        .to_owned(),
-                );
-            }
+            let shares_nothing = descriptor.share_threshold && wildcard.is_none();
+            let message = "share_threshold needs a value with an asterisk; add one, or remove it";
+            ReadError::when(shares_nothing, at, message)?;
+
             let nested = descriptor.descriptors.take().unwrap_or_default();
             let has_values = has_values || descriptor.value_to_metric;
             let mut added = Node {
@@ -81,30 +61,32 @@ impl<'a> Loader<'a> {
         has_values: bool,
         descriptor: Descriptor,
     ) -> Result<Option<Arc<Rule>>, ReadError> {
-        let Some(rate_limit) = descriptor.rate_limit else {
+        let Some(Spanned {
+            value: rate_limit,
+            referenced: at,
+            ..
+        }) = descriptor.rate_limit
+        else {
             return Ok(None);
         };
-        let (at, rate_limit) = (rate_limit.referenced, rate_limit.value);
-        let is_shadow = descriptor.shadow_mode || self.config.is_shadow;
-        let charges_refused = rate_limit.charge_refused;
+        let is_shadow = descriptor.shadow_mode || self.is_shadow;
         let limit = self.limit(full_key, is_shadow, &rate_limit, at)?;
-        for replaced in &rate_limit.replaces {
-            let wrong = match &replaced.name.value {
-                name if name.is_empty() => "replaces has an empty name",
-                name if *name == rate_limit.name => "a limit replaces itself",
-                _ => continue,
-            };
-            let message = format!("{wrong}; write the name of another limit");
-            return Err(ReadError::new(self.file, replaced.name.referenced, message));
+        for Spanned {
+            value: name,
+            referenced: at,
+            ..
+        } in rate_limit.replaces.iter().map(|replaced| &replaced.name)
+        {
+            let message = "replaces has an empty name; write the name of another limit";
+            ReadError::when(name.is_empty(), *at, message)?;
+            let message = "a limit replaces itself; write the name of another limit";
+            ReadError::when(*name == rate_limit.name, *at, message)?;
         }
+        let replaces = rate_limit.replaces.into_iter();
         let rule = Arc::new(Rule {
             full_key: full_key.to_owned(),
             name: rate_limit.name,
-            replaces: rate_limit
-                .replaces
-                .into_iter()
-                .map(|replaced| replaced.name.value)
-                .collect(),
+            replaces: replaces.map(|replaced| replaced.name.value).collect(),
             limit,
             is_shadow,
             is_quota: descriptor.quota_mode,
@@ -113,10 +95,10 @@ impl<'a> Loader<'a> {
                 (false, true) => MetricName::SomeValues,
                 (false, false) => MetricName::FullKey(Arc::new(Counters::new(full_key))),
             },
-            charges_refused,
+            charges_refused: rate_limit.charge_refused,
             metadata: descriptor.metadata,
         });
-        self.config.rules.push(Arc::clone(&rule));
+        self.rules.push(Arc::clone(&rule));
         Ok(Some(rule))
     }
 
@@ -125,68 +107,49 @@ impl<'a> Loader<'a> {
         full_key: &str,
         is_shadow: bool,
         rate_limit: &file::RateLimit,
-        at: serde_saphyr::Location,
+        at: Location,
     ) -> Result<Option<Limit>, ReadError> {
-        let wrong = |at, message: String| Err(ReadError::new(self.file, at, message));
-        let named = rate_limit
-            .unit
-            .as_ref()
-            .filter(|unit| !unit.value.is_empty());
-        let unit = match (named, rate_limit.unlimited) {
-            (None, true) => return Ok(None),
-            (Some(unit), true) => {
-                return wrong(
-                    unit.referenced,
-                    "an unlimited descriptor has no unit; remove it".to_owned(),
-                );
-            }
-            (None, false) => {
-                return wrong(
-                    at,
-                    "unit is missing; write one from second to year".to_owned(),
-                );
-            }
-            (Some(named), false) => match Unit::named(&named.value) {
-                Some(unit) => unit,
-                None => {
-                    let message =
-                        format!("unit is {:?}: write one from second to year", named.value);
-                    return wrong(named.referenced, message);
-                }
-            },
-        };
-        let count = rate_limit.requests_per_unit;
-        if rate_limit.charge_refused && rate_limit.algorithm.slides() {
-            let remedy = "remove it, or choose another algorithm";
-            return wrong(
-                at,
-                format!("charge_refused cannot be had with a sliding one; {remedy}"),
-            );
+        let named = rate_limit.unit.as_ref();
+        let named = named.filter(|unit| !unit.value.is_empty());
+        if rate_limit.unlimited {
+            let message = "an unlimited descriptor has no unit; remove it";
+            return match named {
+                Some(unit) => Err(ReadError::new(unit.referenced, message)),
+                None => Ok(None),
+            };
         }
-        let algorithm = match count {
+        let Some(named) = named else {
+            let message = "unit is missing; write one from second to year";
+            return Err(ReadError::new(at, message));
+        };
+        let unit = Unit::named(&named.value).ok_or_else(|| {
+            let message = format!("unit is {:?}: write one from second to year", named.value);
+            ReadError::new(named.referenced, message)
+        })?;
+        let cannot_charge = rate_limit.charge_refused && rate_limit.algorithm.slides();
+        let message = "charge_refused cannot be had with a sliding one; remove it, or choose \
+            another algorithm";
+        ReadError::when(cannot_charge, at, message)?;
+
+        let algorithm = match rate_limit.requests_per_unit {
             0 => AlgorithmName::FixedWindow.build(1, unit, None),
             count => rate_limit
                 .algorithm
                 .build(u64::from(count), unit, rate_limit.burst),
         };
-        let policy = algorithm.and_then(|algorithm| {
-            policy(full_key, algorithm, is_shadow).map_err(|error| error.to_string())
-        });
-        let policy = match policy {
-            Ok(policy) => policy,
-            Err(message) => return wrong(at, message),
-        };
-        let shown = RateLimit {
-            name: rate_limit.name.clone(),
-            requests_per_unit: count,
-            unit: unit.number(),
-        };
-        let index = self.config.policies.len();
-        self.config.policies.push(policy.clone());
+        let policy = algorithm
+            .and_then(|algorithm| policy(full_key, algorithm, is_shadow).map_err(|e| e.to_string()))
+            .map_err(|message| ReadError::new(at, message))?;
+        let index = self.policies.len();
+        self.policies.push(policy.clone());
         Ok(Some(Limit {
             index,
             policy,
-            shown,
+            shown: RateLimit {
+                name: rate_limit.name.clone(),
+                requests_per_unit: rate_limit.requests_per_unit,
+                unit: unit.number(),
+            },
         }))
     }
 }

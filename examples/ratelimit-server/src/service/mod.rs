@@ -2,6 +2,8 @@
 
 mod answer;
 mod ask;
+#[cfg(test)]
+mod cases;
 mod hit;
 mod metadata;
 mod round;

@@ -17,12 +17,12 @@ use super::Service;
 use crate::limits::Config;
 use crate::settings::Settings;
 
-struct Bench {
+pub struct Bench {
     service: Service,
     clock: ManualClock,
 }
 
-fn bench(file: &str) -> Bench {
+pub fn bench(file: &str) -> Bench {
     let clock = ManualClock::default();
     let memory = MemoryBackend::builder().clock(clock.clone()).build();
     Bench {
@@ -44,7 +44,7 @@ fn config(file: &str) -> Config {
     config
 }
 
-fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entry = |&(key, value): &(&str, &str)| Entry {
         key: key.to_owned(),
         value: value.to_owned(),
@@ -55,7 +55,7 @@ fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     }
 }
 
-fn hits(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
+pub fn hits(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
     RateLimitDescriptor {
         hits_addend: Some(UInt64Value { value: hits }),
         ..descriptor(entries)
@@ -93,7 +93,7 @@ impl Bench {
     }
 
     /// The overall code, and what is left of each descriptor: `None` if it is over its limit.
-    async fn left(&self, descriptors: Vec<RateLimitDescriptor>) -> (bool, Vec<Option<u32>>) {
+    pub async fn left(&self, descriptors: Vec<RateLimitDescriptor>) -> (bool, Vec<Option<u32>>) {
         let answer = self.answer(descriptors).await;
         let left = answer
             .statuses

@@ -12,5 +12,6 @@ mod openapi;
 mod pictures;
 mod prometheus;
 mod ratelimit_server;
+mod ratelimit_server_stores;
 mod replay_pages;
 mod schema;

@@ -21,6 +21,7 @@ domain: shop
 descriptors:
   - key: remote_address
     rate_limit: { unit: year, requests_per_unit: 1000 }
+    metadata: { tier: plain }
   - key: path
     value: /slow
     descriptors:
@@ -48,6 +49,14 @@ match = { paths = ["/slow"] }
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/ratelimit-server")
 }
+
+/// Of Envoy's route: clients see what the rate limit server has said of a request.
+const ROUTE: &str = "route: { cluster: app }";
+const ROUTE_THAT_SHOWS_METADATA: &str = "route: { cluster: app }
+                          response_headers_to_add:
+                            - header:
+                                key: x-tier
+                                value: '%DYNAMIC_METADATA(envoy.filters.http.ratelimit:metadata:tier)%'";
 
 /// An app behind a proxy that asks a rate limit server.
 struct Site {
@@ -84,7 +93,9 @@ impl Site {
                     );
             }
             // A machine that is busy must not make Envoy let a request pass.
-            let text = text.replace("timeout: 0.1s", "timeout: 20s");
+            let text = text
+                .replace("timeout: 0.1s", "timeout: 20s")
+                .replace(ROUTE, ROUTE_THAT_SHOWS_METADATA);
             fs::write(folder.join(file), text).unwrap();
         }
         let is_envoy = program == "envoy";
@@ -229,6 +240,7 @@ fn start_server(ports: &[(u16, u16)]) -> Child {
             ("RATELIMIT_GRPC", &grpc),
             ("RATELIMIT_HTTP", &http),
             ("RATELIMIT_ADMIN", "127.0.0.1:0"),
+            ("RATELIMIT_DYNAMIC_METADATA", "true"),
         ],
     );
     server.wait_for_output("listening");
@@ -254,6 +266,8 @@ async fn envoy_refuses_and_admits_exactly_as_the_limits_say() {
         "--use-dynamic-base-id",
     ];
     let mut site = Site::start("envoy", &["envoy.yaml"], &arguments).await;
+    let answer = client_at(8).get(&site.url).send().await.unwrap();
+    assert_eq!(answer.headers()["x-tier"], "plain");
     assert_eq!(site.load().await, [ADMITTED; 4]);
     site.obeys_retry_after(&["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"])
         .await;
