@@ -196,7 +196,28 @@ mod tests {
     use tower::{Layer, ServiceExt, service_fn};
 
     use super::*;
-    use crate::{Constant, InFlight, ThrottleLayer, limit};
+    use crate::{Constant, Gcra, InFlight, LimitTree, Rate, ThrottleLayer, all, limit};
+
+    /// A boxed body need not be boxed anew then.
+    #[tokio::test]
+    async fn body_is_wrapped_only_if_something_is_held_until_it_ends() {
+        let rate = || limit("rate", Gcra::new(Rate::per_hour(9))).by(Constant);
+        let refunds = || rate().refund_if(|status, _| status.is_server_error());
+        let permits = || limit("in-flight", InFlight::new(1)).by(Constant);
+        for (limits, is_wrapped) in [
+            (LimitTree::from(rate()), false),
+            (refunds().into(), false),
+            (permits().into(), true),
+            (all([LimitTree::from(refunds()), permits().into()]), true),
+        ] {
+            let inner =
+                service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello")));
+            let throttle = ThrottleLayer::new(limits).unwrap();
+            let response = throttle.layer(inner).oneshot(Request::new(())).await;
+            let body = response.unwrap().into_body();
+            assert_eq!(body.into_inner().is_err(), is_wrapped);
+        }
+    }
 
     /// Does not know that trailers are its end.
     #[derive(Default)]

@@ -13,7 +13,7 @@ struct GuardContent {
     /// The charges that may still change. Dropped first: the next request with the permit finds
     /// them settled.
     open: Option<Open>,
-    _permit: Option<Permit>,
+    permit: Option<Permit>,
     /// What the throttles around this one hold.
     outer: RequestGuard,
 }
@@ -22,7 +22,7 @@ impl RequestGuard {
     pub(super) fn new(open: Option<Open>, permit: Option<Permit>) -> Self {
         Self(Some(Box::new(GuardContent {
             open,
-            _permit: permit,
+            permit,
             outer: Self::default(),
         })))
     }
@@ -40,8 +40,8 @@ impl RequestGuard {
         Self(Some(inner))
     }
 
-    /// Settles what the head of the response decides. Returns where the keys of changed charges
-    /// stand.
+    /// Settles what the head of the response decides, and holds nothing if nothing is left to be
+    /// held. Returns where the keys of changed charges stand.
     #[inline]
     pub(super) fn answered(
         &mut self,
@@ -50,7 +50,11 @@ impl RequestGuard {
     ) -> Option<Box<Standings>> {
         let holding = self.0.as_mut()?;
         let (open, standings) = holding.open.take()?.answered(status, headers);
-        holding.open = open;
+        if open.is_none() && holding.permit.is_none() {
+            self.0 = None;
+        } else {
+            holding.open = open;
+        }
         standings.map(Box::new)
     }
 }
