@@ -1,3 +1,5 @@
+use std::iter;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::{ExceptionEffect, Mark, NEVER, Outcome, Standing, StateCharge};
@@ -40,7 +42,8 @@ use crate::time::micros_ceil;
 pub struct Decision(Form);
 
 /// One policy is the usual case, and its status is the summary: storing it twice would cost more
-/// than deciding. The statuses of several are on the heap, so that a decision is small to move.
+/// than deciding. The statuses of several are on the heap, so that a decision is small to move, and
+/// its clones share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     One {
@@ -49,7 +52,7 @@ enum Form {
     },
     Many {
         summary: Summary,
-        statuses: Box<[Status]>,
+        statuses: Arc<[Status]>,
     },
 }
 
@@ -155,29 +158,26 @@ impl Decision {
     /// charged.
     #[must_use]
     pub fn not_limited(policies: usize) -> Self {
-        let mut decision = Self::new();
-        decision.skip(policies);
-        decision
-    }
-
-    /// The decision of a set without policies.
-    #[inline(always)]
-    pub(crate) fn new() -> Self {
         Self(Form::Many {
             summary: Summary::NONE,
-            statuses: Box::default(),
+            statuses: iter::repeat_n(Status::SKIPPED, policies).collect(),
         })
     }
 
-    /// Begins anew, with policies that do not apply.
+    /// What is filled in of a decision of many.
     #[inline(always)]
-    pub(crate) fn skip(&mut self, policies: usize) -> (&mut Summary, &mut [Status]) {
-        let Form::Many { summary, statuses } = &mut self.0 else {
-            unreachable!("only a decision of many is filled in")
-        };
+    pub(crate) fn parts_mut(&mut self) -> (&mut Summary, &mut [Status]) {
+        match &mut self.0 {
+            Form::Many { summary, statuses } => (summary, Arc::make_mut(statuses)),
+            Form::One { .. } => unreachable!("only a decision of many is filled in"),
+        }
+    }
+
+    /// Begins anew, with policies that do not apply.
+    pub(crate) fn skip_all(&mut self) {
+        let (summary, statuses) = self.parts_mut();
         *summary = Summary::NONE;
-        *statuses = vec![Status::SKIPPED; policies].into();
-        (summary, statuses)
+        statuses.fill(Status::SKIPPED);
     }
 
     /// The decision about a request that the store could not decide, if every policy admits
@@ -200,7 +200,7 @@ impl Decision {
     pub(crate) fn set_decided_by(&mut self, decided_by: impl Fn(usize) -> DecidedBy) {
         let statuses = match &mut self.0 {
             Form::One { status, .. } => std::slice::from_mut(status),
-            Form::Many { statuses, .. } => statuses,
+            Form::Many { statuses, .. } => Arc::make_mut(statuses),
         };
         statuses
             .iter_mut()
@@ -218,7 +218,7 @@ impl Decision {
             Form::One { status, .. } => Some(status),
             Form::Many { summary, statuses } => {
                 (summary.wait, summary.binding) = (wait, Some(policy));
-                statuses.get_mut(policy)
+                Arc::make_mut(statuses).get_mut(policy)
             }
         };
         if let Some(status) = status {

@@ -34,8 +34,8 @@ use crate::time::{Clock, SystemClock, Timestamp};
 ///   A charge is written if no other thread has changed the key's shard meanwhile; otherwise the
 ///   request holds the shard and is decided again. Any other decision holds its keys' shards, in
 ///   one order, mostly for well under a microsecond; an insert that makes a shard grow holds it for
-///   up to some 0.1 ms. A decision on known keys of up to three policies allocates nothing, as long
-///   as their states take 16 bytes.
+///   up to some 0.1 ms. A decision of one policy on a known key allocates nothing, as long as its
+///   state takes 16 bytes.
 ///
 /// Clones share the store. State is lost with the process, unless it is [saved](Self::save_every).
 ///

@@ -35,8 +35,8 @@ struct Part<'a> {
 }
 
 enum PartState<'a> {
-    /// In a slot, and what it is after the charge.
-    Slot(&'a Slot, Words),
+    /// In a slot; the number of its parameters, and what it is after the charge.
+    Slot(&'a Slot, u8, Words),
     /// Not charged in any case.
     Peeked,
     /// In one of the cells.
@@ -65,7 +65,7 @@ impl Store {
     /// Decides any set on any keys.
     #[inline(never)]
     pub(super) fn decide_set(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        let mut decision = Decision::new();
+        let mut decision = Decision::not_limited(set.policies.len());
         // Compiled twice: what only a tree needs would take registers from the loop over the
         // policies.
         if set.set.is_plain() {
@@ -73,7 +73,10 @@ impl Store {
         } else {
             self.decide_shape::<false>(set, calls, now, &mut decision);
         }
-        decision
+        match set.policies.len() {
+            1 => decision.in_one_form(),
+            _ => decision,
+        }
     }
 
     /// Decides in place, because a decision is large to be moved.
@@ -89,9 +92,6 @@ impl Store {
         if !(request.is_usual && request.decide_known::<IS_PLAIN>(decision)) {
             request.decide_locked(decision);
         }
-        if set.policies.len() == 1 {
-            *decision = std::mem::replace(decision, Decision::new()).in_one_form();
-        }
     }
 }
 
@@ -100,8 +100,14 @@ impl<'a> Request<'a> {
     #[inline(always)]
     fn decide_known<const IS_PLAIN: bool>(&self, decision: &mut Decision) -> bool {
         let mut locked: SmallVec<[ChangingTable<'_>; 8]> = SmallVec::new();
-        locked.extend(self.shards.iter().map(|shard| shard.table.change()));
-        self.decide_held::<IS_PLAIN>(decision, None)
+        for shard in &self.shards {
+            locked.push(shard.table.change());
+        }
+        let is_decided = self.decide_held::<IS_PLAIN>(decision, None);
+        if !is_decided {
+            decision.skip_all();
+        }
+        is_decided
     }
 
     /// Decides on any states, in the locked shards of their keys.
@@ -144,7 +150,7 @@ impl<'a> Request<'a> {
                 parts = SmallVec::from_vec(Vec::with_capacity(applied));
             }
         }
-        let (summary, statuses) = decision.skip(self.set.policies.len());
+        let (summary, statuses) = decision.parts_mut();
         let mut spared = 0;
         for run in &self.runs {
             for policy in run.policies.clone() {
@@ -168,14 +174,18 @@ impl<'a> Request<'a> {
         for part in &parts {
             let status = &mut statuses[part.policy];
             match part.state {
-                PartState::Slot(slot, words) => {
+                PartState::Slot(slot, writer, words) => {
                     // Room that was made for a new key may have moved it.
                     let slot = if locked.is_some() {
                         self.slot(part.policy, part.run)
                     } else {
                         Some(slot)
                     };
-                    self.charge_slot(part.policy, slot, words, status);
+                    match slot {
+                        Some(slot) if status.taken.cost > 0 => slot.set(writer, words),
+                        Some(slot) if status.wait == 0 => self.withdraw(part.policy, slot, status),
+                        _ => {}
+                    }
                 }
                 PartState::Peeked => {}
                 PartState::Cell(index) => {
@@ -233,7 +243,7 @@ impl<'a> Request<'a> {
             status,
         });
         Some(match slot {
-            Some(slot) if may_charge => PartState::Slot(slot, words),
+            Some(slot) if may_charge => PartState::Slot(slot, parameters.writer, words),
             _ => PartState::Peeked,
         })
     }
@@ -279,24 +289,13 @@ impl<'a> Request<'a> {
         run.shard.table.find_held(label)
     }
 
-    /// Charges what the set has left to be charged to a state in its slot.
-    #[inline(always)]
-    fn charge_slot(&self, policy: usize, slot: Option<&Slot>, words: Words, status: &mut Status) {
-        let (call, Some(slot)) = (&self.calls[policy], slot) else {
-            return;
-        };
-        let parameters = self.set.policies[policy].parameters(call.tier());
-        if status.taken.cost > 0 {
-            slot.set(parameters.writer, words);
-        } else if status.wait == 0 && call.cost > 0 {
-            self.withdraw(policy, slot, status);
-        }
-    }
-
     /// Reports the standing of a key that was asked as if it was charged, and was not.
     fn withdraw(&self, policy: usize, slot: &Slot, status: &mut Status) {
-        let parameters = self.set.policies[policy].parameters(self.calls[policy].tier());
-        if let Some(words) = slot.words_of(parameters.writer) {
+        let call = &self.calls[policy];
+        let parameters = self.set.policies[policy].parameters(call.tier());
+        if call.cost > 0
+            && let Some(words) = slot.words_of(parameters.writer)
+        {
             parameters.algorithm.accept(Step {
                 words,
                 cost: 0,

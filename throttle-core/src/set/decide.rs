@@ -251,8 +251,8 @@ impl PolicySet {
             let call = calls.get(index).filter(|call| call.key.is_some())?;
             Some((call, call.parameters(&policies[index])))
         };
-        let mut decision = Decision::new();
-        let (summary, statuses) = decision.skip(policies.len());
+        let mut decision = Decision::not_limited(policies.len());
+        let (summary, statuses) = decision.parts_mut();
         let mut cells: SmallVec<[PolicyCell<'_>; 3]> = SmallVec::new();
         for (index, policy) in policies.iter().enumerate() {
             let (Some((call, by)), Some(state)) = (by(index), states.get_mut(index)) else {
