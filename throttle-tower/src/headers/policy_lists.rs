@@ -31,7 +31,7 @@ impl PolicyLists {
                 numbers: numbers().collect(),
                 value: write(),
             });
-            if list.numbers.iter().copied().eq(numbers()) {
+            if list.numbers.len() == applying.len() && numbers().eq(list.numbers.iter().copied()) {
                 return list.value.clone();
             }
         }

@@ -14,6 +14,7 @@ use throttle_core::{Algorithm, DecidedBy, Decision, Policy, PolicySet, Status};
 use super::peek_states::PeekStates;
 use super::response_options::ResponseOptions;
 use crate::event::LayerInfo;
+use crate::headers::form::DialectForm;
 use crate::headers::policy_lists::PolicyLists;
 use crate::headers::policy_status::{PolicyStatus, PolicyTerms};
 use crate::headers::{Dialect, Problem};
@@ -35,6 +36,8 @@ pub(crate) struct Announcement {
     /// What each limit says, by the index of its policy. Empty without a layer.
     pub(super) limits: Arc<[LimitSettings]>,
     pub(crate) options: ResponseOptions,
+    /// That of the dialect.
+    pub(super) form: &'static DialectForm,
     /// The index of each policy's limit in the layer. Empty if the limits are the policies.
     pub(super) limit_indices: Arc<[usize]>,
     /// The limits of the layer.
@@ -91,6 +94,7 @@ impl Announcement {
             lists: Arc::default(),
             problems: Arc::new(Problems::new(policies)),
             limits,
+            form: options.dialect.form(),
             options,
             limit_indices: Arc::default(),
             info: LayerInfo::of_policies(&[]),
@@ -239,13 +243,14 @@ impl Announcement {
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {
         self.options.dialect = dialect;
+        self.form = dialect.form();
         self.lists = Arc::default();
     }
 
     /// The list of the policies that apply, in the dialect of the layer.
     #[inline(always)]
     pub(super) fn list(&self, applying: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
-        let write = || (self.options.dialect.form().policies)(applying);
+        let write = || (self.form.policies)(applying);
         // What a request announces with parameters of its own is no other request's.
         match self.own.is_empty() {
             true => self.lists.get(applying, write),

@@ -9,6 +9,7 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::request_guard::RequestGuard;
 use super::response_body::{ResponseBody, passed, refused};
 use super::response_builder::{RefusalFuture, RefusalResponse};
 use super::steps::judge::{AdmittedRequest, Verdict};
@@ -140,18 +141,18 @@ where
                 self.poll(cx)
             }
             StateProj::Calling { response, admitted } => {
-                // Not by `ready!` and `?`, which would move the response once more each.
-                let mut response = match response.poll(cx) {
-                    Poll::Ready(Ok(response)) => response,
-                    Poll::Ready(Err(error)) => {
-                        // Without a response, dropping it settles the charges.
-                        drop(admitted.take().expect(POLLED_AGAIN));
-                        return Poll::Ready(Err(error));
+                // Where it is: a response is large to be moved.
+                let mut polled = response.poll(cx);
+                let guard = match &mut polled {
+                    Poll::Ready(Ok(response)) => {
+                        admitted.as_mut().expect(POLLED_AGAIN).respond(response)
                     }
+                    // Without a response, dropping it settles the charges.
+                    Poll::Ready(Err(_)) => RequestGuard::default(),
                     Poll::Pending => return Poll::Pending,
                 };
-                let guard = admitted.take().expect(POLLED_AGAIN).respond(&mut response);
-                Poll::Ready(Ok(passed(response, guard)))
+                *admitted = None;
+                polled.map_ok(|response| passed(response, guard))
             }
             StateProj::Refusing { building } => {
                 let response = ready!(building.as_mut().poll(cx));

@@ -61,10 +61,7 @@ use crate::time::wall_micros;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct LimitReport(Arc<ReportData>);
-
-/// What a request's report and the headers of its response say.
-struct ReportData {
+pub struct LimitReport {
     decision: Decision,
     announced: Arc<Announcement>,
     /// When it was decided, if a header states instants.
@@ -79,25 +76,25 @@ impl LimitReport {
     #[inline(always)]
     pub(super) fn new(decision: Decision, announced: Arc<Announcement>) -> Self {
         // To read the clock takes longer than to write the headers.
-        let now_unix_us = if announced.options.dialect.form().states_instants {
+        let now_unix_us = if announced.form.states_instants {
             wall_micros()
         } else {
             0
         };
-        Self(Arc::new(ReportData {
+        Self {
             decision,
             announced,
             now_unix_us,
-        }))
+        }
     }
 
     #[inline]
     pub(super) fn announced(&self) -> &Announcement {
-        &self.0.announced
+        &self.announced
     }
 
     pub(super) fn now_unix_us(&self) -> u64 {
-        self.0.now_unix_us
+        self.now_unix_us
     }
 
     /// The decision. It has a status for each limit on a rate that was asked, also for those that do
@@ -107,7 +104,7 @@ impl LimitReport {
     #[inline]
     #[must_use]
     pub fn decision(&self) -> &Decision {
-        &self.0.decision
+        &self.decision
     }
 
     /// The policies that apply to the request, each with its status. A policy with tiers has the

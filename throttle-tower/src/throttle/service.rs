@@ -9,7 +9,7 @@ use tower_service::Service;
 use super::current::Current;
 use super::future::ResponseFuture;
 use super::response_body::ResponseBody;
-use super::steps::judge::Verdict;
+use super::steps::judge::AdmittedRequest;
 use super::steps::pipeline::{self, RequestStage};
 use crate::inner_service::inner_service_accessors;
 
@@ -74,11 +74,12 @@ where
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let Self { inner, current } = self;
-        match pipeline::start(current.now(), &mut parts) {
-            RequestStage::Decided(Verdict::Pass(admitted)) => {
+        let mut admitted = AdmittedRequest::default();
+        match pipeline::start(current.now(), &mut parts, &mut admitted) {
+            RequestStage::Passes => {
                 ResponseFuture::calling(inner.call(Request::from_parts(parts, body)), admitted)
             }
-            RequestStage::Decided(Verdict::Refuse(refused)) => ResponseFuture::refused(refused),
+            RequestStage::Refused(refused) => ResponseFuture::refused(refused),
             RequestStage::Waits(shared, request, lookups) => {
                 // Takes the service that `poll_ready` prepared; a clone would not be ready.
                 let clone = inner.clone();

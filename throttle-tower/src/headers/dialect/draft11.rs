@@ -39,11 +39,17 @@ fn policies(policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
 }
 
 fn write(headers: &mut HeaderMap, decision: &HeaderContent<'_>, policies: Option<HeaderValue>) {
-    if let Some(policies) = policies {
-        add(headers, &POLICY, policies);
+    // Appended first: few responses have the header already, and for the others this is one search
+    // instead of two. A response without room for another header stays without it.
+    if let Some(policies) = policies
+        && let Ok(true) = headers.try_append(POLICY, policies)
+    {
+        join(headers, &POLICY);
     }
-    if let Some(status) = status(decision) {
-        add(headers, &RATELIMIT, status);
+    if let Some(status) = status(decision)
+        && let Ok(true) = headers.try_append(RATELIMIT, status)
+    {
+        join(headers, &RATELIMIT);
     }
 }
 
@@ -63,20 +69,15 @@ fn status(decision: &HeaderContent<'_>) -> Option<HeaderValue> {
     text.value()
 }
 
-/// Sets a header, or adds our list to those of the response. Each member stays as it was written.
+/// Joins the lists of a response, of which ours is the last. Each member stays as it was written.
 ///
 /// They become one value, because many clients read only the first line of a header. A line that
-/// does not parse is dropped: because of it, clients would ignore all of the header. A response
-/// without room for another header stays without it.
-fn add(headers: &mut HeaderMap, name: &HeaderName, ours: HeaderValue) {
-    // Appended first: few responses have the header already, and for the others this is one search
-    // instead of two.
-    if let Ok(true) = headers.try_append(name, ours) {
-        let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
-        let lists: Vec<_> = lines.filter(|line| is_list(line)).collect();
-        if let Ok(joined) = HeaderValue::from_bytes(&lists.join(&b", "[..])) {
-            let _ = headers.try_insert(name, joined);
-        }
+/// does not parse is dropped: because of it, clients would ignore all of the header.
+fn join(headers: &mut HeaderMap, name: &HeaderName) {
+    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let lists: Vec<_> = lines.filter(|line| is_list(line)).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&lists.join(&b", "[..])) {
+        let _ = headers.try_insert(name, joined);
     }
 }
 

@@ -21,17 +21,18 @@ pub(crate) enum DecisionOutcome {
     Saturated(Indices),
 }
 
-/// The decision, if the backend makes one without waiting.
+/// Puts the decision into `made`, if the backend makes one without waiting.
 #[inline(always)]
-pub(super) fn at_once<B: Backend>(shared: &SharedLayer<B>, calls: &[Call]) -> Option<LimitReport> {
+pub(super) fn at_once<'a, B: Backend>(
+    shared: &SharedLayer<B>,
+    calls: &[Call],
+    made: &'a mut Option<LimitReport>,
+) -> Option<&'a LimitReport> {
     if is_not_limited(calls) {
-        return Some(report(shared, not_limited(calls), calls));
+        return Some(made.insert(report(shared, not_limited(calls), calls)));
     }
-    let report = report(
-        shared,
-        shared.backend.decide_at_once(&shared.prepared, calls)?,
-        calls,
-    );
+    let decision = shared.backend.decide_at_once(&shared.prepared, calls)?;
+    let report = made.insert(report(shared, decision, calls));
     note(shared, report.decision(), calls);
     Some(report)
 }
@@ -77,8 +78,8 @@ pub(super) async fn decide<B: Backend>(
     shared: &Arc<SharedLayer<B>>,
     request: &RequestCalls,
 ) -> DecisionOutcome {
-    if let Some(saturated) = saturated(shared, &request.needs) {
-        return saturated;
+    if let Some(full) = saturated(shared, &request.needs) {
+        return DecisionOutcome::Saturated(full);
     }
     if is_not_limited(&request.calls) {
         return DecisionOutcome::Made(not_limited(&request.calls));
@@ -137,23 +138,16 @@ async fn wait_for<B: Backend>(
     }
 }
 
-/// The answer to a request for which too few permits are free at this instant.
+/// The limits of which too few permits are free at this instant.
 ///
 /// This only looks: a request takes its permits after the limits have admitted it, so a request
 /// that they refuse never holds a permit that another one needs.
 #[inline]
-pub(super) fn saturated<B: Backend>(
-    shared: &SharedLayer<B>,
-    needs: &Needs,
-) -> Option<DecisionOutcome> {
+pub(super) fn saturated<B: Backend>(shared: &SharedLayer<B>, needs: &Needs) -> Option<Indices> {
     if shared.permits.is_empty() {
         return None;
     }
-    shared
-        .permits
-        .look(needs)
-        .err()
-        .map(DecisionOutcome::Saturated)
+    shared.permits.look(needs).err()
 }
 
 /// Keeps this process's share warm.

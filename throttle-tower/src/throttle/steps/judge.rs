@@ -23,25 +23,16 @@ pub(in crate::throttle) enum Verdict {
     Refuse(RefusalResponse),
 }
 
-/// What an admitted request carries to its response.
+/// What an admitted request carries to its response. Each step fills it in where it is: it is large
+/// to be moved.
+#[derive(Default)]
 pub(in crate::throttle) struct AdmittedRequest {
-    /// `None` if the layer does not apply to the request.
+    /// `None` if the layer does not apply to the request, and until it is decided.
     pub(super) report: Option<LimitReport>,
     /// Whether the layer warns if the request succeeds: a limit depends on the route, and there is
     /// none.
     pub(super) route_is_missing: bool,
     pub(super) guard: RequestGuard,
-}
-
-impl AdmittedRequest {
-    /// A request to which the layer does not apply.
-    pub(super) fn untouched() -> Self {
-        Self {
-            report: None,
-            route_is_missing: false,
-            guard: RequestGuard::default(),
-        }
-    }
 }
 
 pub(super) fn judge<B: Backend>(
@@ -51,13 +42,9 @@ pub(super) fn judge<B: Backend>(
     parts: &mut Parts,
 ) -> Verdict {
     match decided {
-        DecisionOutcome::Made(decision) => judge_decided(
-            shared,
-            decide::report(shared, decision, &request.calls),
-            Outcome::Admitted,
-            request,
-            parts,
-        ),
+        DecisionOutcome::Made(decision) => {
+            judge_made(shared, decision, Outcome::Admitted, request, parts)
+        }
         DecisionOutcome::Failed(error) => judge_failure(shared, &error, request, parts),
         DecisionOutcome::Saturated(full) => {
             Verdict::Refuse(refuse::saturated(shared, &full, parts))
@@ -65,19 +52,42 @@ pub(super) fn judge<B: Backend>(
     }
 }
 
-#[inline(always)]
-pub(super) fn judge_decided<B: Backend>(
+fn judge_made<B: Backend>(
     shared: &Arc<SharedLayer<B>>,
-    report: LimitReport,
+    decision: Decision,
     if_admitted: Outcome<'_>,
     request: &RequestCalls,
     parts: &mut Parts,
 ) -> Verdict {
-    let decision = report.decision();
-    if !decision.is_admitted() {
-        correct_charges::count_refused(shared, decision, &request.calls);
-        return Verdict::Refuse(refuse::over_limit(shared, report, &request.calls, parts));
+    let mut admitted = AdmittedRequest {
+        report: Some(decide::report(shared, decision, &request.calls)),
+        ..AdmittedRequest::default()
+    };
+    match judge_report(shared, &mut admitted, if_admitted, request, parts) {
+        Some(refusal) => Verdict::Refuse(refusal),
+        None => Verdict::Pass(admitted),
     }
+}
+
+/// Takes the permits of a request that the limits admit. Returns the refusal, if they do not or the
+/// permits ran out.
+#[inline(always)]
+pub(super) fn judge_report<B: Backend>(
+    shared: &Arc<SharedLayer<B>>,
+    admitted: &mut AdmittedRequest,
+    if_admitted: Outcome<'_>,
+    request: &RequestCalls,
+    parts: &mut Parts,
+) -> Option<RefusalResponse> {
+    let report = admitted
+        .report
+        .take_if(|report| !report.decision().is_admitted());
+    if let Some(report) = report {
+        correct_charges::count_refused(shared, report.decision(), &request.calls);
+        return Some(refuse::over_limit(shared, report, &request.calls, parts));
+    }
+    let report = admitted.report.as_ref()?;
+    let decision = report.decision();
     let permit = match shared
         .permits
         .enter(&request.needs, &shared.options.observers)
@@ -86,26 +96,20 @@ pub(super) fn judge_decided<B: Backend>(
         Err(full) => {
             // They ran out while the backend decided.
             give_back_unserved::refund_all(shared, decision, &request.calls);
-            return Verdict::Refuse(refuse::saturated(shared, &full, parts));
+            return Some(refuse::saturated(shared, &full, parts));
         }
     };
-    notify(shared, if_admitted, Some(&report), &request.calls, parts);
+    notify(shared, if_admitted, Some(report), &request.calls, parts);
     let watch = &report.announced().options.watch;
-    let route_is_missing =
+    admitted.route_is_missing =
         shared.uses.routes && watch.suspects(shared.uses, &shared.applied, &request.calls, parts);
-    let guard = if permit.is_none() && !shared.uses.accounts {
-        RequestGuard::default()
-    } else {
-        hand_out(shared, decision, &request.calls, parts, permit)
-    };
+    if permit.is_some() || shared.uses.accounts {
+        admitted.guard = hand_out(shared, decision, &request.calls, parts, permit);
+    }
     if report.announced().options.report_in != ReportIn::Nowhere {
         parts.extensions.insert(report.clone());
     }
-    Verdict::Pass(AdmittedRequest {
-        report: Some(report),
-        route_is_missing,
-        guard,
-    })
+    None
 }
 
 /// Judges a request that the store did not decide about: closed limits refuse it, this process
@@ -138,13 +142,7 @@ fn judge_failure<B: Backend>(
             Outcome::FailedOpen(error),
         ),
     };
-    judge_decided(
-        shared,
-        decide::report(shared, decision, &request.calls),
-        if_admitted,
-        request,
-        parts,
-    )
+    judge_made(shared, decision, if_admitted, request, parts)
 }
 
 /// Gives the handler its permit and its usage, and returns what the request holds.

@@ -8,11 +8,11 @@ use throttle_core::Backend;
 
 use super::ask::{Lookup, OfRequest, RequestCalls, ask};
 use super::decide::{self, DecisionOutcome};
-use super::judge::{AdmittedRequest, Verdict, judge, judge_decided};
+use super::judge::{AdmittedRequest, Verdict, judge, judge_report};
 use super::look_up::look_up;
 use super::narrow::narrow;
 use super::refuse_early::{Early, Unknown, refuse_early};
-use super::wait_queue;
+use super::{refuse, wait_queue};
 use crate::event::Outcome;
 use crate::limit::select;
 use crate::throttle::response_builder::RefusalResponse;
@@ -20,21 +20,23 @@ use crate::throttle::shared_layer::SharedLayer;
 
 /// How far a request comes without waiting.
 pub(in crate::throttle) enum RequestStage<B: Backend> {
-    Decided(Verdict),
+    Passes,
+    Refused(RefusalResponse),
     /// It has to wait for a key, the store or its turn.
     Waits(Arc<SharedLayer<B>>, RequestCalls, Vec<Lookup>),
 }
 
-/// Judges a request, if nothing has to be waited for.
+/// Judges a request, if nothing has to be waited for. One that passes carries `admitted`.
 #[inline]
 pub(in crate::throttle) fn start<B: Backend>(
     whole: &Arc<SharedLayer<B>>,
     parts: &mut Parts,
+    admitted: &mut AdmittedRequest,
 ) -> RequestStage<B> {
     if let Some(when) = &whole.options.settings.when
         && !when(parts)
     {
-        return RequestStage::Decided(Verdict::Pass(AdmittedRequest::untouched()));
+        return RequestStage::Passes;
     }
     let selected = select(&whole.selections, parts);
     let shared = narrow(whole, &selected);
@@ -43,24 +45,21 @@ pub(in crate::throttle) fn start<B: Backend>(
     let mut lookups = Vec::new();
     let mut inquiry = OfRequest(&selected);
     if let Err(refusal) = ask(&mut inquiry, shared, parts, (&mut request, &mut lookups)) {
-        return RequestStage::Decided(Verdict::Refuse(*refusal));
+        return RequestStage::Refused(*refusal);
     }
     if lookups.is_empty() && !wait_queue::is_behind_others(shared, &request.calls) {
-        if let Some(saturated) = decide::saturated(shared, &request.needs) {
-            return RequestStage::Decided(judge(shared, saturated, &request, parts));
+        if let Some(full) = decide::saturated(shared, &request.needs) {
+            return RequestStage::Refused(refuse::saturated(shared, &full, parts));
         }
         // A refusal has taken nothing. If the request may wait for room, it is not judged here:
         // `wait_queue` asks again.
-        if let Some(report) = decide::at_once(shared, &request.calls)
+        if let Some(report) = decide::at_once(shared, &request.calls, &mut admitted.report)
             && !wait_queue::may_wait(shared, report.decision())
         {
-            return RequestStage::Decided(judge_decided(
-                shared,
-                report,
-                Outcome::Admitted,
-                &request,
-                parts,
-            ));
+            return match judge_report(shared, admitted, Outcome::Admitted, &request, parts) {
+                Some(refusal) => RequestStage::Refused(refusal),
+                None => RequestStage::Passes,
+            };
         }
     }
     RequestStage::Waits(Arc::clone(shared), request, lookups)

@@ -47,8 +47,8 @@ pub(super) async fn refuse_early<B: Backend>(
     unknown: &[Unknown],
     parts: &Parts,
 ) -> Early {
-    if let Some(saturated) = decide::saturated(shared, &request.needs) {
-        return Early::Refused(Box::new(saturated));
+    if let Some(full) = decide::saturated(shared, &request.needs) {
+        return Early::Refused(Box::new(DecisionOutcome::Saturated(full)));
     }
     let limit = |unknown: &Unknown| &shared.applied[unknown.index];
     let counts_attempts = |unknown| limit(unknown).charge_rules.charge_refused;

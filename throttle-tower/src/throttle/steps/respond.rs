@@ -1,3 +1,5 @@
+use std::mem;
+
 use http::header::RETRY_AFTER;
 use http::{Extensions, Response};
 
@@ -16,17 +18,18 @@ impl AdmittedRequest {
     /// must not be earlier than the window of any policy that `RateLimit` lists, so the policies
     /// that have admitted the request are announced only.
     #[inline]
-    pub(in crate::throttle) fn respond<Body>(self, response: &mut Response<Body>) -> RequestGuard {
-        let Self {
-            report,
-            route_is_missing,
-            mut guard,
-        } = self;
+    pub(in crate::throttle) fn respond<Body>(
+        &mut self,
+        response: &mut Response<Body>,
+    ) -> RequestGuard {
+        let mut guard = mem::take(&mut self.guard);
         // Refund rules read the inner service's headers, before the layer adds its own.
         let standings = guard.answered(response.status(), response.headers());
-        let Some(report) = report else { return guard };
+        let Some(report) = &self.report else {
+            return guard;
+        };
         let options = &report.announced().options;
-        if route_is_missing {
+        if self.route_is_missing {
             options.watch.confirm(response.status());
         }
         if !options.hides(response) {
@@ -34,15 +37,15 @@ impl AdmittedRequest {
                 || options.report_in == ReportIn::Nowhere
                     && response.headers().contains_key(RETRY_AFTER);
             match standings {
-                None => write_admitted(&report, response.headers_mut(), is_refused),
-                Some(now) => write_settled(&report, &now, response.headers_mut(), is_refused),
+                None => write_admitted(report, response.headers_mut(), is_refused),
+                Some(now) => write_settled(report, &now, response.headers_mut(), is_refused),
             }
         }
         // An inner throttle's report stays: it either refused, or is nearer to the handler.
         if options.report_in == ReportIn::Both
             && response.extensions().get::<LimitReport>().is_none()
         {
-            response.extensions_mut().insert(report);
+            response.extensions_mut().insert(report.clone());
         }
         guard
     }

@@ -240,9 +240,9 @@ impl<B: Backend> HeldRequest<'_, B> {
         if let Some(ticket) = ticket {
             ticket.keep_turn(Instant::now() + ANSWER);
         }
-        if let Some(saturated) = decide::saturated(self.shared, &self.request.needs) {
+        if let Some(full) = decide::saturated(self.shared, &self.request.needs) {
             return Turn {
-                decided: saturated,
+                decided: DecisionOutcome::Saturated(full),
                 at: Instant::now(),
                 as_of: None,
                 is_late: false,

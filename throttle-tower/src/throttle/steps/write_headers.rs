@@ -64,8 +64,9 @@ fn write(
         retry_after: None,
         now_unix_us,
     };
-    let form = announced.options.dialect.form();
-    form.write(headers, &decision, announced.list(statuses));
+    announced
+        .form
+        .write(headers, &decision, announced.list(statuses));
 }
 
 /// Writes the headers of a refusal. The wait is lengthened by `extra` µs.
