@@ -16,7 +16,8 @@ use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
 use throttle_tower::{
-    ClientIp, Dialect, Gcra, KeyExtractor, LimitTree, Rate, ThrottleLayer, TokenBucket, all, limit,
+    ClientIp, Dialect, Gcra, KeyExtractor, LimitTree, Rate, ReportIn, ThrottleLayer, TokenBucket,
+    all, limit,
 };
 use tower::{Service, ServiceExt};
 use tower_governor::GovernorLayer;
@@ -44,7 +45,7 @@ pub fn run() {
             ),
             (
                 "the same, report in the response too",
-                app().layer(reporting(generous())),
+                app().layer(reporting(ReportIn::Both, generous())),
             ),
             (
                 "throttle, one policy, all fields",
@@ -145,6 +146,10 @@ pub fn counted() -> Vec<(&'static str, Router)> {
         ),
         ("throttle, one policy, no headers", app().layer(bare(one()))),
         (
+            "throttle, one policy, headers, report nowhere",
+            app().layer(reporting(ReportIn::Nowhere, one())),
+        ),
+        (
             "throttle, two policies, headers",
             app().layer(throttle(generous())),
         ),
@@ -230,9 +235,9 @@ fn throttle(limits: LimitTree) -> ThrottleLayer {
     ThrottleLayer::new(limits).expect("a valid configuration")
 }
 
-fn reporting(limits: LimitTree) -> ThrottleLayer {
+fn reporting(report_in: ReportIn, limits: LimitTree) -> ThrottleLayer {
     ThrottleLayer::builder(limits)
-        .report_in(throttle_tower::ReportIn::Both)
+        .report_in(report_in)
         .build()
         .expect("a valid configuration")
 }
