@@ -44,6 +44,6 @@ if [ "$package" != tower-throttle-core ]; then
     stage "$@" --all-features --test-package=throttle-tests --cargo-arg=--test=layer --cargo-arg=--test=usage
     exit
 fi
-stage "$@" --cargo-arg=--test=golden --cargo-arg=--config \
+stage "$@" --test-package=throttle-core-tests --cargo-arg=--test=golden --cargo-arg=--config \
     --cargo-arg=profile.dev.package.tower-throttle-core.opt-level=0
 stage "$@" --cargo-arg=--lib --cargo-arg=--test=laws

@@ -69,7 +69,7 @@ impl Course {
         let course = Self::start_at_once(backend);
         let since = Instant::now();
         course
-            .until_decided_since(since, Duration::from_secs(5))
+            .until_decided_since(since, Duration::from_secs(30))
             .await;
         sleep(Duration::from_millis(700)).await;
         course
@@ -131,7 +131,7 @@ impl Course {
         for _ in 0..times {
             let before = self.unknown();
             until(
-                Duration::from_secs(10),
+                Duration::from_secs(30),
                 "an answer that is lost",
                 || async {
                     if proxy.cuts_left() == 0 && self.unknown() == before {
@@ -142,7 +142,7 @@ impl Course {
             )
             .await;
             proxy.cut_replies(0);
-            self.until_decided_since(Instant::now(), Duration::from_secs(5))
+            self.until_decided_since(Instant::now(), Duration::from_secs(30))
                 .await;
         }
     }

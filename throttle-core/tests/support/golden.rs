@@ -71,18 +71,13 @@ impl Expect {
 /// The vendored file, or the one that `THROTTLE_GOLDEN` names.
 pub(crate) fn load() -> File {
     let named = std::env::var("THROTTLE_GOLDEN");
-    let mut path = PathBuf::from(named.unwrap_or_else(|_| {
-        concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../throttle-core/tests/golden.json"
-        )
-        .into()
-    }));
-    if path.is_relative() && !path.exists() {
-        // Tests run in the directory of their crate, but the variable usually names a file from the
-        // directory of the repository.
-        path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
-    }
+    let named = named.unwrap_or_else(|_| "throttle-core/tests/golden.json".into());
+    // Tests run in the folder of their package, but the name is from that of the repository.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .map(|folder| folder.join(&named))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| PathBuf::from(&named));
     let text = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("THROTTLE_GOLDEN={}: {error}", path.display()));
     let path = path.display();
