@@ -89,6 +89,7 @@ end
 
 -- Charges all of the chosen policies, or none. Returns whether it charged them.
 local function charge()
+  choose(1)
   for n = 1, #chosen do
     if not (instants[chosen[n]] < latest) then return false end
   end
@@ -127,10 +128,12 @@ local function decide_rest()
           -- An exempt key is charged nothing.
           admits[node_of[i]] = cell.treatment == 'e' and cost <= left_of(p, false)
         elseif cost > 0 then
-          local payload, instant = kind.try(value, p.at, now, cost + reserve, p[1], p[2], p[3], p[4])
+          local payload, instant, before = kind.try(value, p.at, now, cost + reserve, p[1], p[2], p[3], p[4])
           if payload and reserve > 0 then
             payload, instant = kind.try(value, p.at, now, cost, p[1], p[2], p[3], p[4])
           end
+          -- An exception, or other parameters, have set another time to live.
+          if not (cell.fresh or cell.over or cell.writer) then cell.before = before end
           payloads[i], instants[i], admits[node_of[i]] = payload, instant, payload ~= nil
         end
         if value and kind.tell and not cell.writer and not cell.over then
@@ -149,13 +152,10 @@ local function decide_rest()
     end
     if makes_sense and not ask() then
       reply[#reply + 1] = 'D' .. table.concat(parts)
+    elseif makes_sense and charge() then
+      reply[#reply + 1] = 'A' .. table.concat(parts)
     else
-      if makes_sense then choose(1) end
-      if makes_sense and charge() then
-        reply[#reply + 1] = 'A' .. table.concat(parts)
-      else
-        pass()
-      end
+      pass()
     end
   end
 end

@@ -94,6 +94,6 @@ local function write()
     local cell = cells[changed[i]]
     local value, fresh = cell.value, cell.fresh
     if cell.over then value, fresh = cell.over .. (value or ''), max(fresh, cell.ends) end
-    put(call, changed[i], value, fresh)
+    put(call, changed[i], value, fresh, cell.before)
   end
 end

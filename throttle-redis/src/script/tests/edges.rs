@@ -90,6 +90,72 @@ fn law_09_expiry_that_an_older_version_set_outlasts_the_charges_of_its_step() {
     );
 }
 
+/// The general text decides requests of several policies that travel together.
+#[test]
+fn expiry_is_renewed_only_in_another_step_where_several_policies_travel_together() {
+    let window = Policy::new("day", FixedWindow::new(rate(1_000, 86_400_000_000))).unwrap();
+    let gcra = Gcra::new(Rate::per_second(100)).burst(10_000);
+    let gcra = Policy::new("p", gcra).unwrap();
+    let story = Story::of(PolicyTree::All(vec![gcra.into(), window.into()]));
+    let Story(mut machine) = story;
+    let mut take = |micros: i64, key: &str| {
+        machine.go_to(START + micros);
+        let request = vec![call(&Key::from(key), Some(10)); 2];
+        machine.decide(&[request.clone(), request]);
+        let store = machine.redis.store.borrow();
+        let renewed = |policy: u8| {
+            let mut entries = store.entries.iter();
+            let of = entries.find(|(name, _)| name[0] == policy && name.ends_with(key.as_bytes()));
+            of.expect("an entry").1.set_at == START + micros
+        };
+        [renewed(0), renewed(1)]
+    };
+    assert_eq!(take(0, "ada"), [true, true]);
+    // Each charge moves the reset of the first policy by 0.2 s, and that of the second not at all.
+    assert_eq!(take(1_000_000, "ada"), [false, false]);
+    assert_eq!(take(4_900_000, "ada"), [true, false]);
+    assert_eq!(take(5_000_000, "ada"), [false, false]);
+    assert_eq!(take(5_000_000, "bob"), [true, true]);
+}
+
+/// A key under an exception, or under other parameters, has no expiry of the value beneath.
+#[test]
+fn expiry_is_renewed_where_other_parameters_or_an_exception_set_it() {
+    let gcra = |burst| Gcra::new(Rate::per_second(100)).burst(burst);
+    let policies = ["p", "q"].map(|name| Policy::new(name, gcra(10_000)).unwrap().into());
+    let mut machine = Machine::new(PolicyTree::All(policies.to_vec()));
+    let key = Key::from("ada");
+    let mut at = 0;
+    let mut take = |machine: &mut Machine, expected: [bool; 2]| {
+        at += 100_000;
+        machine.go_to(START + at);
+        let request = vec![call(&key, Some(1)); 2];
+        machine.decide(&[request.clone(), request]);
+        let store = machine.redis.store.borrow();
+        let renewed = |policy: u8| {
+            let mut entries = store.entries.iter();
+            let of = entries.find(|(name, _)| name[0] == policy);
+            of.expect("an entry").1.set_at == START + at
+        };
+        assert_eq!([renewed(0), renewed(1)], expected, "at {at}");
+    };
+    take(&mut machine, [true, true]);
+    take(&mut machine, [false, false]);
+    machine.change(0, gcra(20_000));
+    take(&mut machine, [true, false]);
+    take(&mut machine, [false, false]);
+    let exempt = Exception {
+        treatment: Treatment::Limit(std::sync::Arc::new(gcra(5_000).into_algorithm().unwrap())),
+        until: Timestamp::from_micros(START + 650_000),
+    };
+    machine.except(1, &key, Some(exempt));
+    take(&mut machine, [false, true]);
+    take(&mut machine, [false, true]);
+    // The exception is over.
+    take(&mut machine, [false, true]);
+    take(&mut machine, [false, false]);
+}
+
 /// Late debits and a clock that steps back: units that had left the window are in it again.
 #[test]
 fn law_08_state_above_its_limit_counts_as_all_used() {
