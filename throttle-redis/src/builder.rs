@@ -304,39 +304,45 @@ impl RedisBuilder {
     pub fn build(self) -> Result<RedisBackend, ConfigError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        within("deadline in milliseconds", millis(self.deadline), 1, 10_000)?;
         let connect_timeout = self.connect_timeout.unwrap_or(CONNECT.max(self.deadline));
-        within(
-            "connect timeout in milliseconds",
-            millis(connect_timeout),
-            1,
-            60_000,
-        )?;
-        within(
-            "correction deadline in milliseconds",
-            millis(self.correction_deadline),
-            1,
-            60_000,
-        )?;
-        within("decisions in one call", self.max_batch as u64, 1, 64)?;
-        within(
-            "decisions that wait",
-            self.queue as u64,
-            1,
-            Semaphore::MAX_PERMITS as u64,
-        )?;
-        within(
-            "failures to open",
-            u64::from(self.threshold),
-            1,
-            u64::from(u32::MAX),
-        )?;
-        within(
-            "milliseconds kept beyond reset",
-            millis(self.slack),
-            0,
-            60_000,
-        )?;
+        let correction = millis(self.correction_deadline);
+        let queue = self.queue as u64;
+        let threshold = u64::from(self.threshold);
+        for (field, value, bounds) in [
+            (
+                "deadline in milliseconds",
+                millis(self.deadline),
+                1..=10_000,
+            ),
+            (
+                "connect timeout in milliseconds",
+                millis(connect_timeout),
+                1..=60_000,
+            ),
+            (
+                "correction deadline in milliseconds",
+                correction,
+                1..=60_000,
+            ),
+            ("decisions in one call", self.max_batch as u64, 1..=64),
+            (
+                "decisions that wait",
+                queue,
+                1..=Semaphore::MAX_PERMITS as u64,
+            ),
+            ("failures to open", threshold, 1..=u64::from(u32::MAX)),
+            (
+                "milliseconds kept beyond reset",
+                millis(self.slack),
+                0..=60_000,
+            ),
+        ] {
+            if !bounds.contains(&value) {
+                let (least, most) = bounds.into_inner();
+                let rule = format!("it must lie between {least} and {most}");
+                return Err(ConfigError::new(field, value, rule));
+            }
+        }
         let is_cluster = !self.connector.cluster().is_empty();
         let placement = match self.placement {
             Some(placement) => placement,
@@ -391,17 +397,6 @@ impl RedisBuilder {
             shared: Arc::new(shared),
         })
     }
-}
-
-fn within(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(ConfigError::new(
-        field,
-        value,
-        format!("it must lie between {least} and {most}"),
-    ))
 }
 
 impl fmt::Debug for RedisBuilder {

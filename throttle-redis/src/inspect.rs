@@ -1,7 +1,6 @@
 //! Shows what the store holds of one key.
 
 use std::fmt;
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use crate::decide::one_slot::ask_in_one_slot;
 use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Reply};
-use crate::pages::on_keys;
 use crate::script::kind::Kind;
 use crate::script::reply::answer;
 use crate::shared_backend::SharedBackend;
@@ -84,14 +82,13 @@ pub(crate) async fn inspect(
         return Err(CallError::Malformed("a key has a name"));
     };
     let until = Instant::now() + shared.links.deadlines.decision;
-    let ask_for = async |word| {
-        let names = slice::from_ref(name);
-        let command = |names: &[Vec<u8>]| Command::new(word).arg(&names[0]);
-        on_keys(shared, names, until, command).await
+    let ask_for = |word| {
+        let command = Command::new(word).arg(name);
+        shared.links.call(ask.slot, command, until)
     };
-    let value = ask_for("GET").await?.pop().and_then(Reply::into_bytes);
-    let expires = match ask_for("PTTL").await?.pop() {
-        Some(Reply::Int(millis)) => u64::try_from(millis).ok().map(Duration::from_millis),
+    let value = ask_for("GET").await?.into_bytes();
+    let expires = match ask_for("PTTL").await? {
+        Reply::Int(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
         _ => None,
     };
     Ok(Inspection {

@@ -50,7 +50,7 @@
 //!
 //! A call counts once, even if it is sent several times. Most decisions travel in one call. There
 //! are more for keys in several [slots of a cluster](crate::RedisBuilder::per_key_slot), one for
-//! each slot, and for decisions that share a call about a slot that moves to another server: they
+//! each policy, and for decisions that share a call about a slot that moves to another server: they
 //! then have calls of their own. A cached refusal and a decision that fails early, such as
 //! `saturated` or `suspended`, travel in none. A decision whose future is dropped counts neither as
 //! made nor as failed.

@@ -40,9 +40,12 @@ async fn settle_by_slot(
     set: &RedisSet,
     receipt: &Receipt,
 ) -> Result<(), CallError> {
-    let named = receipt.items().iter().filter_map(|item| {
-        let name = name_of(shared, set, item)?;
-        Some((name, item))
+    // The store holds nothing of what was charged to the process's own share.
+    let charged = receipt.items().iter();
+    let charged = charged.filter(|item| item.decided_by() == DecidedBy::Store);
+    let named = charged.filter_map(|item| {
+        let policy = set.names.get(item.policy())?;
+        Some((shared.keyspace.name(policy, item.key()), item))
     });
     let mut items: Vec<_> = named.collect();
     let slot = |item: &(Vec<u8>, &ReceiptItem)| shared.slot(&item.0);
@@ -56,19 +59,6 @@ async fn settle_by_slot(
         settled = settled.and(settle_in_one_slot(shared, &set.prepared, items).await);
     }
     settled
-}
-
-/// Returns `None` also for what was charged to the process's own share, because the store holds
-/// nothing of it.
-fn name_of(shared: &SharedBackend, set: &RedisSet, item: &ReceiptItem) -> Option<Vec<u8>> {
-    if item.decided_by() != DecidedBy::Store {
-        return None;
-    }
-    Some(
-        shared
-            .keyspace
-            .name(set.names.get(item.policy())?, item.key()),
-    )
 }
 
 async fn settle_in_one_slot(

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::Link;
 use super::call_error::CallError;
 use super::connection::{Fault, FaultKind};
 use super::live_connection::LiveConnection;
 use super::sent_command::{EARLY, SentCommand, Verdict};
+use super::{Link, LinkKind};
 use crate::breaker::Failure;
 
 pub(super) const NO_ANSWER: &str = "no answer within the deadline";
@@ -54,7 +54,7 @@ impl Link {
 
     /// Whether a server of a cluster has answered about a slot that it does not have, or not alone.
     pub(super) fn is_answered_by(&self, fault: &Fault) -> bool {
-        fault.is_about_a_slot() && !self.connector.cluster().is_empty()
+        fault.is_about_a_slot() && self.kind != LinkKind::Single
     }
 
     /// Counts a failure of the server.

@@ -71,7 +71,7 @@ pub(crate) struct Link {
     /// That a connection has ended.
     ends: OncePerMinute,
     deadlines: Deadlines,
-    is_entry: bool,
+    kind: LinkKind,
     counters: Arc<Counters>,
 }
 
@@ -81,9 +81,19 @@ pub(crate) struct LinkSettings {
     pub(crate) deadlines: Deadlines,
     /// Failures that open a breaker.
     pub(crate) threshold: u32,
-    /// Whether its connections are counted as those of the backend.
-    pub(crate) is_entry: bool,
+    pub(crate) kind: LinkKind,
     pub(crate) counters: Arc<Counters>,
+}
+
+/// What a link is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkKind {
+    /// The only server.
+    Single,
+    /// Finding the servers of a cluster. No decision is sent over it.
+    Finder,
+    /// One server of a cluster. Its connections are not counted.
+    Member,
 }
 
 /// How long requests wait for decisions, corrections for their answers, and the task that
@@ -123,7 +133,7 @@ impl Link {
         let LinkSettings {
             deadlines,
             threshold,
-            is_entry,
+            kind,
             counters,
         } = settings;
         let room = InFlightLimit::new(deadlines.decision / SHARE);
@@ -145,7 +155,7 @@ impl Link {
             generation: AtomicU64::new(0),
             ends: OncePerMinute::default(),
             deadlines,
-            is_entry,
+            kind,
             counters,
         });
         // If the backend is built inside a runtime, the connection is ready before the first

@@ -21,10 +21,17 @@ impl Default for Moment {
 }
 
 impl Moment {
+    /// Notes the present instant. Returns it, in microseconds since the beginning.
     #[inline]
-    pub(super) fn note(&self) {
-        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.micros.store(micros.max(1), Ordering::Release);
+    pub(super) fn note(&self) -> u64 {
+        let micros = self.micros_since_beginning().max(1);
+        self.micros.store(micros, Ordering::Release);
+        micros
+    }
+
+    #[inline]
+    pub(super) fn micros_since_beginning(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn clear(&self) {

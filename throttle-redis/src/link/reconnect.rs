@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::Link;
 use super::call_error::CallError;
 use super::connection::{Command, Fault, FaultKind, Reply};
 use super::live_connection::LiveConnection;
+use super::reconnect_pauses::random;
 use super::script::Script;
+use super::{Link, LinkKind};
 use crate::stats::Count;
 
 /// A connection younger than this is not replaced for lack of a sign of life.
@@ -88,7 +89,7 @@ impl Link {
             self.renewed.note();
             self.breaker.excuse_late();
         }
-        if self.is_entry {
+        if self.kind != LinkKind::Member {
             self.counters.count(Count::Connected);
         }
         self.attempts.send_modify(|attempts| attempts.why = None);
@@ -115,8 +116,8 @@ impl Link {
             }
             Ok(_) | Err(CallError::Fault(_)) => {
                 self.breaker.half_open();
-                // No decision is sent over the link that finds the servers of a cluster.
-                if self.is_entry && !self.connector.cluster().is_empty() {
+                // No decision will close the breaker.
+                if self.kind == LinkKind::Finder {
                     self.succeed();
                 }
                 true
@@ -154,14 +155,18 @@ async fn reconnect(link: Weak<Link>, number: u64) {
     let mut warned = false;
     let mut connected_at: Option<Instant> = None;
     loop {
-        let Some((wait, wanted)) =
-            going_on().map(|link| (link.pauses.lock().wait(), Arc::clone(&link.wanted)))
-        else {
+        let Some((wait, wanted)) = going_on().map(|link| {
+            (
+                link.pauses.lock().wait(Instant::now()),
+                Arc::clone(&link.wanted),
+            )
+        }) else {
             return;
         };
         // A request that waits for a connection cuts the pause short.
         if timeout(wait, wanted.notified()).await.is_ok() {
-            let Some(wait) = going_on().map(|link| link.pauses.lock().short_wait()) else {
+            let Some(wait) = going_on().map(|link| link.pauses.lock().short_wait(Instant::now()))
+            else {
                 return;
             };
             tokio::time::sleep(wait).await;
@@ -169,7 +174,7 @@ async fn reconnect(link: Weak<Link>, number: u64) {
         let Some(link) = going_on() else {
             return;
         };
-        link.pauses.lock().begin();
+        link.pauses.lock().begin(Instant::now(), random());
         let stale = connected_at.is_none_or(|at| at.elapsed() > YOUNG);
         // A connection without a sign of life is replaced: its server may have gone silent, or
         // another may have taken its place.

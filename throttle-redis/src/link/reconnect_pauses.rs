@@ -50,34 +50,22 @@ impl Pauses {
     }
 
     /// How long to wait before the next attempt.
-    pub(crate) fn wait(&self) -> Duration {
-        self.wait_at(Instant::now())
-    }
-
-    pub(crate) fn wait_at(&self, now: Instant) -> Duration {
+    pub(crate) fn wait(&self, now: Instant) -> Duration {
         self.last.map_or(Duration::ZERO, |(_, next)| {
             next.saturating_duration_since(now)
         })
     }
 
     /// How long to wait before the next attempt if a request waits for it.
-    pub(super) fn short_wait(&self) -> Duration {
-        self.short_wait_at(Instant::now())
-    }
-
-    pub(crate) fn short_wait_at(&self, now: Instant) -> Duration {
+    pub(crate) fn short_wait(&self, now: Instant) -> Duration {
         self.last.map_or(Duration::ZERO, |(last, _)| {
             (last + WANTED_PAUSE).saturating_duration_since(now)
         })
     }
 
-    /// Notes that an attempt begins. Pauses grow until no attempt was needed for a while.
-    pub(crate) fn begin(&mut self) {
-        self.begin_at(Instant::now(), random());
-    }
-
-    /// The same at an instant, with the random number that the pause depends on.
-    pub(crate) fn begin_at(&mut self, now: Instant, random: u64) {
+    /// Notes that an attempt begins. Pauses grow until no attempt was needed for a while. The random
+    /// number makes the pause longer or shorter.
+    pub(crate) fn begin(&mut self, now: Instant, random: u64) {
         let recently = self
             .last
             .is_some_and(|(last, _)| now.saturating_duration_since(last) < CALM);
@@ -161,11 +149,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_until_no_attempt_was_needed_for_a_while() {
         let mut pauses = Pauses::default();
-        assert_eq!(pauses.wait(), Duration::ZERO);
+        assert_eq!(pauses.wait(Instant::now()), Duration::ZERO);
         let mut begin = || {
-            pauses.begin();
+            pauses.begin(Instant::now(), random());
             assert!(
-                (pauses.pause / 2..=pauses.pause).contains(&pauses.wait()),
+                (pauses.pause / 2..=pauses.pause).contains(&pauses.wait(Instant::now())),
                 "{pauses:?}"
             );
             pauses.pause.as_millis()
@@ -179,8 +167,8 @@ mod tests {
     async fn processes_that_lost_the_store_together_do_not_come_back_together() {
         let first = || {
             let mut pauses = Pauses::default();
-            pauses.begin();
-            pauses.wait()
+            pauses.begin(Instant::now(), random());
+            pauses.wait(Instant::now())
         };
         let waits: std::collections::HashSet<Duration> = (0..100).map(|_| first()).collect();
         assert!(waits.len() > 10, "{waits:?}");

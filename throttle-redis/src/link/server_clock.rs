@@ -1,44 +1,34 @@
 //! Estimates what a server's clock shows from the times in its replies.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use throttle_core::Timestamp;
-use tokio::time::Instant;
+
+use super::moment::Moment;
 
 /// After this time without a reply the clock counts as unknown: two quartzes differ by about 0.5 ms
 /// by then, or one clock was set.
 const KNOWN_FOR: Duration = Duration::from_secs(10);
 
 /// A server's clock. It is at least as late as the quickest replies show.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ServerClock {
-    began: Instant,
-    /// Microseconds since the epoch at the beginning, by the server's clock.
+    /// When a reply was last read.
+    read: Moment,
+    /// Microseconds since the epoch at the beginning of that moment, by the server's clock.
     at_beginning: AtomicI64,
-    /// When a reply was last read, in microseconds since the beginning; 0 for never.
-    read: AtomicU64,
-}
-
-impl Default for ServerClock {
-    fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            at_beginning: AtomicI64::new(0),
-            read: AtomicU64::new(0),
-        }
-    }
 }
 
 impl ServerClock {
     /// Notes the time in a reply that was just read.
     pub(crate) fn set(&self, now: Timestamp) {
-        let read = self.elapsed().max(1);
+        let is_known = self.read.get().is_some();
+        let read = self.read.note();
         let new = now.as_micros().saturating_sub_unsigned(read);
         let old = self.at_beginning.load(Ordering::Relaxed);
         // An earlier time than expected shows a reply that was read late, or a clock that was set
         // back. The estimate follows in steps, so that a late reply changes little.
-        let is_known = self.read.swap(read, Ordering::Relaxed) > 0;
         let next = if is_known && new < old {
             old - (old.saturating_sub(new) / 8).max(1)
         } else {
@@ -49,17 +39,11 @@ impl ServerClock {
 
     /// The present instant, if a reply was read lately.
     pub(crate) fn now(&self) -> Option<Timestamp> {
-        let (read, elapsed) = (self.read.load(Ordering::Relaxed), self.elapsed());
-        if read == 0 || elapsed.saturating_sub(read) > KNOWN_FOR.as_micros() as u64 {
+        if self.read.get()?.elapsed() > KNOWN_FOR {
             return None;
         }
-        Some(
-            Timestamp::from_micros(self.at_beginning.load(Ordering::Relaxed)).after_micros(elapsed),
-        )
-    }
-
-    fn elapsed(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+        let at_beginning = Timestamp::from_micros(self.at_beginning.load(Ordering::Relaxed));
+        Some(at_beginning.after_micros(self.read.micros_since_beginning()))
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::counters::Counters;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Connector, Fault, FaultKind, Reply};
-use crate::link::{Deadlines, Link, LinkSettings};
+use crate::link::{Deadlines, Link, LinkKind, LinkSettings};
 use moving_slots::MovingSlots;
 use servers::{ClusterConnector, Servers};
 
@@ -46,18 +46,18 @@ impl Links {
         threshold: u32,
         counters: Arc<Counters>,
     ) -> Self {
-        let settings = LinkSettings {
+        let settings = |kind| LinkSettings {
             deadlines,
             threshold,
-            is_entry: true,
+            kind,
             counters: Arc::clone(&counters),
         };
         let (entry, servers) = if connector.cluster().is_empty() {
-            (Link::new(connector, settings), None)
+            (Link::new(connector, settings(LinkKind::Single)), None)
         } else {
-            let servers = Arc::new(Servers::new(connector, settings.clone()));
-            let entry = ClusterConnector(Arc::clone(&servers));
-            (Link::new(Box::new(entry), settings), Some(servers))
+            let servers = Arc::new(Servers::new(connector, settings(LinkKind::Member)));
+            let finder = Box::new(ClusterConnector(Arc::clone(&servers)));
+            (Link::new(finder, settings(LinkKind::Finder)), Some(servers))
         };
         Self {
             entry,

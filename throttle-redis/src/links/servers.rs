@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::hash_slot::SLOTS;
@@ -14,6 +13,7 @@ use super::slot_map::{self, SlotRanges};
 use crate::link::call_error::CallError;
 use crate::link::connection::{
     Address, Command, Connection, ConnectionFuture, Connector, Fault, FaultKind, Reply,
+    first_success,
 };
 use crate::link::live_connection::LiveConnection;
 use crate::link::reconnect_pauses::{Pauses, random};
@@ -47,10 +47,7 @@ impl Servers {
     pub(super) fn new(connector: Box<dyn Connector>, settings: LinkSettings) -> Self {
         Self {
             connector,
-            settings: LinkSettings {
-                is_entry: false,
-                ..settings
-            },
+            settings,
             table: RwLock::default(),
             pauses: Mutex::new(slot_pauses()),
         }
@@ -99,8 +96,9 @@ impl Servers {
     /// Asks for the slots in a task of its own, unless they were asked for lately.
     pub(super) fn look_for_slots(self: &Arc<Self>) {
         let mut pauses = self.pauses.lock();
-        if pauses.wait().is_zero() {
-            pauses.begin();
+        let now = Instant::now();
+        if pauses.wait(now).is_zero() {
+            pauses.begin(now, random());
             let servers = Arc::clone(self);
             tokio::spawn(async move { servers.ask().await });
         }
@@ -127,33 +125,26 @@ impl Servers {
         self.enter().await
     }
 
-    /// Asks the servers that the connector names, all at the same time: one that hangs does not
-    /// keep the others waiting.
+    /// Asks the servers that the connector names.
     async fn enter(self: &Arc<Self>) -> Result<(), Fault> {
         let within = self.settings.deadlines.connect;
-        let mut asking = JoinSet::new();
-        for address in self.connector.cluster() {
+        let ask = |address: Address| {
             let opening = self.connector.connect_to(&address, within);
-            asking.spawn(async move {
+            async move {
                 let asked = timeout(within, async {
                     let live = LiveConnection::new(opening.await?, 0);
                     slots_by(&live, &address, within).await
                 });
                 asked.await.unwrap_or_else(|_| Err(no_list()))
-            });
-        }
-        let mut why = no_list();
-        while let Some(answer) = asking.join_next().await {
-            match answer {
-                Ok(Ok(ranges)) => {
-                    self.learn(ranges);
-                    return Ok(());
-                }
-                Ok(Err(fault)) => why = fault,
-                Err(_) => {}
             }
+        };
+        match first_success(self.connector.cluster().into_iter().map(ask)).await {
+            Ok(ranges) => {
+                self.learn(ranges);
+                Ok(())
+            }
+            Err(mut faults) => Err(faults.pop().unwrap_or_else(no_list)),
         }
-        Err(why)
     }
 
     /// Replaces the slots. Links to servers that have none are dropped.
@@ -205,7 +196,7 @@ impl Connector for ClusterConnector {
     fn connect(&self, _timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let servers = Arc::clone(&self.0);
         Box::pin(async move {
-            servers.pauses.lock().begin();
+            servers.pauses.lock().begin(Instant::now(), random());
             servers.enter().await?;
             Ok(Box::new(NoServer(servers)) as Box<dyn Connection>)
         })
@@ -213,10 +204,6 @@ impl Connector for ClusterConnector {
 
     fn address(&self) -> Option<String> {
         self.0.connector.address()
-    }
-
-    fn cluster(&self) -> Vec<Address> {
-        self.0.connector.cluster()
     }
 }
 
@@ -253,9 +240,5 @@ impl Connector for MemberConnector {
     fn address(&self) -> Option<String> {
         let (host, port) = &self.address;
         Some(format!("{host}:{port}"))
-    }
-
-    fn cluster(&self) -> Vec<Address> {
-        vec![self.address.clone()]
     }
 }

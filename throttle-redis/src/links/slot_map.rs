@@ -19,17 +19,10 @@ fn range(range: Reply, asked: &str) -> Option<(RangeInclusive<u16>, Address)> {
     let mut parts = range.into_array()?.into_iter();
     let mut slot = || u16::try_from(parts.next()?.as_number()?).ok();
     let slots = slot()?..=slot()?;
-    let mut node = parts.next()?.into_array()?.into_iter();
-    let host = match node.next()? {
-        Reply::Nil => String::new(),
-        host => String::from_utf8(host.into_bytes()?).ok()?,
-    };
-    let host = if host.is_empty() {
-        asked.to_owned()
-    } else {
-        host
-    };
-    let port = u16::try_from(node.next()?.as_number()?).ok()?;
+    let (mut host, port) = parts.next()?.into_address()?;
+    if host.is_empty() {
+        asked.clone_into(&mut host);
+    }
     Some((slots, (host, port)))
 }
 

@@ -24,6 +24,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 #[cfg(feature = "cluster")]
 pub use cluster::Cluster;
 pub use command::Command;
@@ -142,4 +144,21 @@ pub trait Connector: Send + Sync + 'static {
     ) -> ConnectionFuture<Box<dyn Connection>> {
         self.connect(timeout)
     }
+}
+
+/// Makes several attempts at the same time, so that one that hangs does not keep the others waiting.
+/// Returns the first success, or why each of them failed.
+pub(crate) async fn first_success<T: Send + 'static, E: Send + 'static>(
+    attempts: impl Iterator<Item = impl Future<Output = Result<T, E>> + Send + 'static>,
+) -> Result<T, Vec<E>> {
+    let mut running: JoinSet<_> = attempts.collect();
+    let mut errors = Vec::new();
+    while let Some(ended) = running.join_next().await {
+        match ended {
+            Ok(Ok(success)) => return Ok(success),
+            Ok(Err(error)) => errors.push(error),
+            Err(_) => {}
+        }
+    }
+    Err(errors)
 }

@@ -1,3 +1,5 @@
+use super::Address;
+
 /// A server's reply.
 ///
 /// ```
@@ -34,6 +36,18 @@ impl Reply {
             Self::Array(replies) => Some(replies),
             _ => None,
         }
+    }
+
+    /// The host and the port with which a list begins. The host is empty if the server does not
+    /// know it.
+    pub(crate) fn into_address(self) -> Option<Address> {
+        let mut parts = self.into_array()?.into_iter();
+        let host = match parts.next()? {
+            Self::Nil => Vec::new(),
+            host => host.into_bytes()?,
+        };
+        let port = parts.next()?.as_number()?;
+        Some((String::from_utf8(host).ok()?, u16::try_from(port).ok()?))
     }
 
     /// A number, or a text that is one.

@@ -5,13 +5,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::ConnectionInfo;
 use throttle_core::ConfigError;
-use tokio::task::JoinSet;
 
 use super::shared_connection::SharedConnection;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use super::translate::connect_fault;
-use super::{Command, Connection, ConnectionFuture, Connector, Fault, FaultKind, Reply, url};
+use super::{
+    Command, Connection, ConnectionFuture, Connector, Fault, FaultKind, Reply, first_success, url,
+};
 
 /// The master of a given name, at the address that the Sentinels report. Each new connection asks
 /// all of them again, and is one to a server that says itself that it is a master. If the server
@@ -110,23 +111,14 @@ impl Connector for Sentinel {
     fn connect(&self, _timeout: Duration) -> ConnectionFuture<Box<dyn Connection>> {
         let group = self.clone();
         Box::pin(async move {
-            // All at the same time: one that hangs does not keep the others waiting.
-            let (mut asking, tried) = (JoinSet::new(), Arc::default());
-            for sentinel in &group.sentinels {
-                asking.spawn(master_by(
-                    sentinel.clone(),
-                    group.clone(),
-                    Arc::clone(&tried),
-                ));
-            }
-            let mut faults = Vec::new();
-            while let Some(answer) = asking.join_next().await {
-                match answer {
-                    Ok(Ok(Some(master))) => return Ok(Box::new(master) as Box<dyn Connection>),
-                    Ok(Err(fault)) => faults.push(fault),
-                    _ => {}
-                }
-            }
+            let tried = Arc::default();
+            let ask = |sentinel: &ConnectionInfo| {
+                master_by(sentinel.clone(), group.clone(), Arc::clone(&tried))
+            };
+            let faults = match first_success(group.sentinels.iter().map(ask)).await {
+                Ok(master) => return Ok(Box::new(master) as Box<dyn Connection>),
+                Err(faults) => faults.into_iter().flatten().collect::<Vec<Fault>>(),
+            };
             let mut kinds = faults.iter().map(Fault::kind);
             let kind = kinds.find(|&kind| *kind != FaultKind::NotSent).cloned();
             let messages: Vec<String> = faults.iter().map(Fault::to_string).collect();
@@ -146,31 +138,33 @@ impl Connector for Sentinel {
     }
 }
 
-/// Connects to the master that one Sentinel names, unless another Sentinel has named it already.
+/// Connects to the master that one Sentinel names. Returns no fault if another Sentinel has named it
+/// already.
 async fn master_by(
     sentinel: ConnectionInfo,
     group: Sentinel,
     tried: Arc<Mutex<HashSet<(String, u16)>>>,
-) -> Result<Option<SharedConnection>, Fault> {
+) -> Result<SharedConnection, Option<Fault>> {
     let question = Command::new("SENTINEL")
         .arg("get-master-addr-by-name")
         .arg(&group.master);
     let (_, named) = opened_with(&sentinel, question).await?;
-    let Some(address) = address(named) else {
+    let Some(address) = named.into_address() else {
         let unknown = Fault::new(FaultKind::NotSent, "the Sentinel knows no such master");
-        return Err(unknown.of(sentinel.addr()));
+        return Err(Some(unknown.of(sentinel.addr())));
     };
     if !tried.lock().insert(address.clone()) {
-        return Ok(None);
+        return Err(None);
     }
     let server = url::at(&group.server, address);
     let (master, role) = opened_with(&server, Command::new("ROLE")).await?;
     let role = role.into_array().and_then(|role| role.into_iter().next());
     if role.and_then(Reply::into_bytes).as_deref() != Some(b"master") {
         let message = "the server that a Sentinel names as the master is none";
-        return Err(Fault::new(FaultKind::ReadOnly, message).of(server.addr()));
+        let fault = Fault::new(FaultKind::ReadOnly, message);
+        return Err(Some(fault.of(server.addr())));
     }
-    Ok(Some(master))
+    Ok(master)
 }
 
 /// Opens a connection, and returns the answer to the first command on it.
@@ -184,14 +178,6 @@ async fn opened_with(
         Ok(answer) => Ok((opened, answer)),
         Err(fault) => Err(fault.of(server.addr())),
     }
-}
-
-/// A host and a port.
-fn address(reply: Reply) -> Option<(String, u16)> {
-    let mut parts = reply.into_array()?.into_iter().map(Reply::into_bytes);
-    let host = String::from_utf8(parts.next()??).ok()?;
-    let port = String::from_utf8(parts.next()??).ok()?.parse().ok()?;
-    Some((host, port))
 }
 
 #[cfg(test)]

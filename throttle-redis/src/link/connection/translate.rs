@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{ErrorKind, RedisError, Value};
 
 use super::{Fault, FaultKind, Reply};
 
@@ -52,26 +52,8 @@ pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
 }
 
 pub(super) fn fault(error: &RedisError) -> Fault {
-    let redirection = || error.redirect_node().and_then(|(node, _)| address(node));
     let kind = match error.kind() {
-        ErrorKind::Server(ServerErrorKind::NoScript) => FaultKind::NoScript,
-        ErrorKind::Server(ServerErrorKind::Moved) => FaultKind::Moved(redirection()),
-        ErrorKind::Server(ServerErrorKind::Ask) => FaultKind::Ask(redirection()),
-        ErrorKind::Server(ServerErrorKind::TryAgain) => FaultKind::SlotNotNow,
-        ErrorKind::Server(ServerErrorKind::ClusterDown)
-            if error.detail().is_some_and(|why| why.contains("slot")) =>
-        {
-            FaultKind::SlotNotNow
-        }
-        ErrorKind::Server(
-            ServerErrorKind::ClusterDown
-            | ServerErrorKind::BusyLoading
-            | ServerErrorKind::MasterDown,
-        ) => FaultKind::NotNow,
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => FaultKind::ReadOnly,
-        ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::AuthenticationFailed => {
-            FaultKind::Refused
-        }
+        ErrorKind::AuthenticationFailed => FaultKind::Refused,
         ErrorKind::InvalidClientConfig
         | ErrorKind::ClusterConnectionNotFound
         | ErrorKind::Client => FaultKind::NotSent,
@@ -122,13 +104,20 @@ fn refusal(detail: &str) -> Option<&'static str> {
 
 /// What the error of a server says about a command.
 fn kind_of(code: &str, detail: &str) -> FaultKind {
+    // A slot and its server.
+    let redirection = || address(detail.split_ascii_whitespace().nth(1)?);
     match code {
+        "NOSCRIPT" => FaultKind::NoScript,
+        "MOVED" => FaultKind::Moved(redirection()),
+        "ASK" => FaultKind::Ask(redirection()),
+        "TRYAGAIN" => FaultKind::SlotNotNow,
+        "CLUSTERDOWN" if detail.contains("slot") => FaultKind::SlotNotNow,
+        "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" | "BUSY" => FaultKind::NotNow,
         "READONLY" => FaultKind::ReadOnly,
         "OOM" => FaultKind::OutOfMemory,
-        "NOREPLICAS" | "MISCONF" | "WRONGPASS" => FaultKind::Refused,
+        "NOPERM" | "NOREPLICAS" | "MISCONF" | "WRONGPASS" => FaultKind::Refused,
         // The connection is of no use to any command.
         "NOAUTH" => FaultKind::NotSent,
-        "LOADING" | "BUSY" => FaultKind::NotNow,
         _ if refusal(detail).is_some() => FaultKind::Refused,
         "@user_script:" => in_script(detail),
         "ERR" if detail.contains("user_script:") => in_script(detail),

@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::link::connection::{
     Address, Command, Connection, ConnectionFuture, Connector, Fault, FaultKind, Reply,
 };
-use crate::link::{Deadlines, Link, LinkSettings};
+use crate::link::{Deadlines, Link, LinkKind, LinkSettings};
 
 /// The host of the server that a cluster is entered by, and that has all slots unless a test says
 /// otherwise.
@@ -50,12 +50,15 @@ pub(crate) struct Sent {
     answer: oneshot::Sender<Result<Reply, Fault>>,
 }
 
-/// A link to the store.
+/// A link to the store, which is the only server or one of a cluster.
 pub(crate) fn link(store: &ByHand, deadlines: Deadlines, threshold: u32) -> Arc<Link> {
     let settings = LinkSettings {
         deadlines,
         threshold,
-        is_entry: true,
+        kind: match store.is_cluster {
+            true => LinkKind::Member,
+            false => LinkKind::Single,
+        },
         counters: Counters::new(None),
     };
     Link::new(Box::new(store.clone()), settings)

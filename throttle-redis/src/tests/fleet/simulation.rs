@@ -520,8 +520,8 @@ impl Fleet<'_> {
         let now = self.instant();
         let link_now = &mut self.links[link];
         let wait = match std::mem::take(&mut link_now.is_wanted) {
-            true => link_now.pauses.short_wait_at(now),
-            false => link_now.pauses.wait_at(now),
+            true => link_now.pauses.short_wait(now),
+            false => link_now.pauses.wait(now),
         };
         link_now.attempts += 1;
         let number = link_now.attempts;
@@ -546,7 +546,7 @@ impl Fleet<'_> {
             return;
         }
         let (now, random) = (self.instant(), self.chance.next());
-        self.links[link].pauses.begin_at(now, random);
+        self.links[link].pauses.begin(now, random);
         if !self.links[link].is_usable(self.now) {
             return self.connect(link);
         }
@@ -635,11 +635,11 @@ impl Fleet<'_> {
     /// Asks one of the healthy servers for the slots, unless they were asked for lately.
     fn look_for_slots(&mut self, process: usize) {
         let now = self.instant();
-        if !self.processes[process].slot_pauses.wait_at(now).is_zero() {
+        if !self.processes[process].slot_pauses.wait(now).is_zero() {
             return;
         }
         let random = self.chance.next();
-        self.processes[process].slot_pauses.begin_at(now, random);
+        self.processes[process].slot_pauses.begin(now, random);
         self.outcome.slot_questions[process] += 1;
         let server = loop {
             let server = self.chance.below(CLUSTER);
