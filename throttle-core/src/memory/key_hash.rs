@@ -142,6 +142,27 @@ mod tests {
         }
     }
 
+    /// Numbers that can be found again from what they become never meet, and random ones would show
+    /// that in no time that a test has.
+    #[test]
+    fn law_11_each_step_of_a_short_keys_number_can_be_undone() {
+        for hasher in (0..32).map(|_| KeyHasher::random()) {
+            // Each round doubles the bits in which this is the inverse.
+            let inverse = (0..7).fold(hasher.multiply, |inverse, _| {
+                let product = hasher.multiply.wrapping_mul(inverse);
+                inverse.wrapping_mul(2_u128.wrapping_sub(product))
+            });
+            for number in (0..128).map(|bit| 1_u128 << bit) {
+                let permuted = hasher.permute(number);
+                let low = permuted as u64;
+                let high = (permuted >> 64) as u64;
+                let high = high.wrapping_sub(low.wrapping_mul(hasher.spread));
+                let mixed = u128::from(high) << 64 | u128::from(low ^ high);
+                assert_eq!(mixed.wrapping_mul(inverse) ^ hasher.whiten, number);
+            }
+        }
+    }
+
     #[test]
     fn law_11_a_short_key_and_a_long_one_never_meet() {
         let hasher = KeyHasher::random();

@@ -117,7 +117,12 @@ fn law_09_own_parameters_have_a_bucket_while_the_store_is_full() {
         assert!(ask(own, 6).statuses()[0].is_overflow());
     }
     assert_eq!(own.each_ref().map(|own| ask(own, 0).remaining()), [9, 34]);
-    assert_eq!(store.left(&set, 0), 10);
+    let peek = store.ask(&set, 0, 0).statuses()[0];
+    assert_eq!(
+        (peek.remaining(), peek.is_overflow()),
+        (10, false),
+        "no bucket counts for a key of which nothing is known"
+    );
     assert!(!ask(&own[0], 10).is_admitted() && ask(&own[0], 9).is_admitted());
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::common::{LimitTree, builder, policy};
 use throttle_core::backend::{Ban, Exception, KeyStep, Treatment};
 use throttle_core::{Backend, Clock, FixedWindow, Key, ManualClock, Rate, Timestamp};
-use throttle_redis::{Cluster, RedisBackend, Single};
-use throttle_test_servers::{Cluster as Servers, Shared};
+use throttle_redis::{RedisBackend, Single};
+use throttle_test_servers::Shared;
 
 const MINUTES: Duration = Duration::from_secs(600);
 
@@ -201,29 +201,4 @@ async fn bans_end_by_themselves_and_leave_nothing_behind() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(begun.elapsed() >= 2 * short, "the level is remembered");
-}
-
-#[tokio::test]
-async fn keys_of_a_cluster_are_banned_where_they_are() {
-    let urls = Servers::shared().urls();
-    let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
-    let spread = RedisBackend::builder(cluster).prefix("bans").per_key_slot();
-    let limits = limits(&spread.deadline(Duration::from_secs(10)).build().unwrap());
-    for key in 0..30 {
-        assert_eq!(
-            strike(&limits, &key.to_string(), &Ban::after(1)).await,
-            Some(1)
-        );
-        assert!(limits.take(&key.to_string(), 1).await.statuses()[0].is_banned());
-    }
-    assert!(limits.take("ada", 1).await.is_admitted());
-    assert_eq!(
-        limits
-            .backend
-            .run(&limits.prepared, 0, KeyStep::Exceptions { most: 99 })
-            .await
-            .unwrap()
-            .len(),
-        30
-    );
 }

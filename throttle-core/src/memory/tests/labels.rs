@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::algorithm::{Gcra, Words};
-use crate::memory::key_hash::KeyHash;
+use crate::memory::key_hash::{KeyHash, KeyHasher};
 use crate::memory::policies::Policies;
 use crate::memory::slot::{Content, Label};
 use crate::memory::table::Table;
@@ -43,6 +43,19 @@ fn a_key_is_found_by_both_halves_of_its_number_and_its_policy() {
             .get(table.find(*label).expect("it is there"))
             .expect("a used slot");
         assert_eq!((content.label(), content.words()), (*label, state(place)));
+    }
+}
+
+/// A key whose slot is looked for far from where most keys are costs time and nothing else.
+#[test]
+fn law_12_first_slots_of_keys_are_spread_over_the_whole_table() {
+    let hasher = KeyHasher::random();
+    for width in [32, 1_000, 70_000] {
+        let homes = (0..2_000_u64).map(|n| Label::new(hasher.hash(&n.into()), 1).home(width));
+        let mut in_parts = [0; 16];
+        homes.for_each(|home| in_parts[home * 16 / width] += 1);
+        let is_fair = |keys: &i32| (60..250).contains(keys);
+        assert!(in_parts.iter().all(is_fair), "{in_parts:?} of {width}");
     }
 }
 
