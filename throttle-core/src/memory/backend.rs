@@ -275,9 +275,9 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         &prepared.set
     }
 
-    #[inline]
+    // A decision is much code, so futures share one copy of it.
     fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
-        ready(Ok(self.decide_now(prepared, calls)))
+        self.decide_as_of(prepared, calls, Timestamp::MAX)
     }
 
     #[inline]
@@ -340,6 +340,7 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         Some(self.keys())
     }
 
+    #[inline]
     fn can_fail(&self) -> bool {
         false
     }

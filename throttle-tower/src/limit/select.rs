@@ -88,14 +88,16 @@ fn add_selected(selected: &mut SelectedLimits, selections: &[Arc<Selection>], pa
     for selection in selections {
         let Range { start, end } = selection.limits;
         selection.select.select(parts, &mut |index| {
-            if index < end - start {
-                selected.push(start + index);
+            if index >= end - start {
+                return;
+            }
+            let limit = start + index;
+            if selected.last().is_none_or(|last| *last < limit) {
+                selected.push(limit);
+            } else if let Err(position) = selected.binary_search(&limit) {
+                selected.insert(position, limit);
             }
         });
-    }
-    if !selected.is_sorted_by(|one, next| one < next) {
-        selected.sort_unstable();
-        selected.dedup();
     }
 }
 

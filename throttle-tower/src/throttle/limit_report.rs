@@ -153,8 +153,11 @@ impl LimitReport {
         });
         let permits = peek.into_iter().flat_map(|peek| &peek.permits);
         let of_permits = permits.map(|(index, permit)| (*index, permit.shown()));
-        let mut states: SmallVec<[_; 4]> = of_rates.chain(of_permits).collect();
-        states.sort_unstable_by_key(|(index, _)| *index);
+        let mut states: SmallVec<[(usize, _); 4]> = SmallVec::new();
+        for state in of_rates.chain(of_permits) {
+            let position = states.partition_point(|(index, _)| *index < state.0);
+            states.insert(position, state);
+        }
         states.into_iter().filter_map(|(index, state)| {
             let info = announced.info.limits().get(index)?;
             Some(LimitStatus { index, info, state })

@@ -168,8 +168,7 @@ async fn decide<B: Backend>(
     if !policies.is_empty() {
         return Err(ClosedLimits { error, policies });
     }
-    let share = shared.share.as_ref();
-    let local = share.and_then(|share| share.decide(calls, why));
+    let local = shared.share().and_then(|share| share.decide(calls, why));
     Ok(local.unwrap_or_else(|| Decision::open(calls, why)))
 }
 

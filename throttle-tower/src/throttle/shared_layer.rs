@@ -29,7 +29,7 @@ pub(crate) struct SharedLayer<B: Backend> {
     pub(crate) permits: Arc<Permits>,
     pub(super) queues: Arc<Queues>,
     /// What this process decides by when the store does not, if a limit says so.
-    pub(crate) share: Option<Shares>,
+    pub(super) share: Option<Shares>,
     pub(crate) options: Options,
     /// Also part of every report, so that a request clones one pointer only.
     pub(crate) announced: Arc<Announcement>,
@@ -38,6 +38,13 @@ pub(crate) struct SharedLayer<B: Backend> {
 }
 
 impl<B: Backend> SharedLayer<B> {
+    /// What this process decides by when the store does not, if a limit says so. The test is a
+    /// constant of a store in memory, so a program with no other store links nothing of shares.
+    #[inline]
+    pub(super) fn share(&self) -> Option<&Shares> {
+        self.share.as_ref().filter(|_| self.backend.can_fail())
+    }
+
     pub(super) fn name_of(&self, limit: &LimitSettings) -> &PolicyName {
         &self.version.info().limits()[limit.limit_index].name
     }

@@ -1,7 +1,6 @@
 //! Builds a version of a layer, which its clones share, and reports what is wrong with its limits
 //! on its backend.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError, Policy, PolicySet};
@@ -146,8 +145,12 @@ fn version_of<B: Backend>(
     let of_permits = permits.limits().iter();
     let of_permits =
         of_permits.map(|limit| (limit.applied.limit_index, LimitInfo::of_permits(limit)));
-    let infos: BTreeMap<usize, LimitInfo> = rates.chain(of_permits).collect();
-    LayerVersion::new(backend.clone(), infos.into_values())
+    let mut infos: Vec<(usize, LimitInfo)> = Vec::new();
+    for limit in rates.chain(of_permits) {
+        let position = infos.partition_point(|(index, _)| *index < limit.0);
+        infos.insert(position, limit);
+    }
+    LayerVersion::new(backend.clone(), infos.into_iter().map(|(_, info)| info))
 }
 
 /// Makes the shares by which this process decides when the store does not, where a limit may need

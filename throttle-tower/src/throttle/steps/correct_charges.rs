@@ -116,7 +116,7 @@ pub(super) fn settle_receipt<B: Backend>(
     runtime: Option<&Handle>,
 ) {
     let changes = ChargeChanges::by(shared, &receipt);
-    let share = shared.share.as_ref().map(Shares::for_receipts);
+    let share = shared.share().map(Shares::for_receipts);
     shared.options.background.settle(
         &shared.backend,
         &shared.prepared,
@@ -218,11 +218,7 @@ async fn try_to_take<B: Backend>(
                     continue;
                 }
             },
-            Some(why) => match shared
-                .share
-                .as_ref()
-                .and_then(|share| share.decide(&calls, why))
-            {
+            Some(why) => match shared.share().and_then(|share| share.decide(&calls, why)) {
                 Some(decision) => decision,
                 None => break,
             },
@@ -230,7 +226,7 @@ async fn try_to_take<B: Backend>(
         let status = decision.statuses().get(index);
         // An audited limit admits the request, and is charged nothing that it does not have.
         if decision.is_admitted() && status.is_none_or(|status| !status.would_refuse()) {
-            if let Some(share) = &shared.share {
+            if let Some(share) = shared.share() {
                 share.note(&decision, &calls);
             }
             return (Receipt::of(&decision, &calls), result);

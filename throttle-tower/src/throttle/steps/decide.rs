@@ -153,7 +153,7 @@ pub(super) fn saturated<B: Backend>(shared: &SharedLayer<B>, needs: &Needs) -> O
 /// Keeps this process's share warm.
 #[inline]
 fn note<B: Backend>(shared: &SharedLayer<B>, decision: &Decision, calls: &[Call]) {
-    if let Some(share) = &shared.share {
+    if let Some(share) = shared.share() {
         share.note(decision, calls);
     }
 }

@@ -38,7 +38,7 @@ pub(super) async fn refund_aborted<B: Backend>(
     let receipt = refunded.fold(receipt, |receipt, (index, _)| receipt.actual_of(index, 0));
     let changes = ChargeChanges::by(shared, &receipt);
     let mut receipt = Some(receipt);
-    if let Some(share) = &shared.share {
+    if let Some(share) = shared.share() {
         share.note(&decision, calls);
         receipt = receipt.and_then(|receipt| share.for_receipts().settle(receipt));
     }

@@ -127,8 +127,7 @@ fn judge_failure<B: Backend>(
         return Verdict::Refuse(refuse::failed(shared, error, &closed, parts));
     }
     let share = shared
-        .share
-        .as_ref()
+        .share()
         .and_then(|share| share.decide(&request.calls, error.kind()));
     let is_local = |status: &Status| {
         status.is_enforced() && matches!(status.decided_by(), DecidedBy::Local(_))

@@ -49,7 +49,7 @@ fn only<B: Backend>(
         Some(whole.version.clone()),
     )
     .ok()?;
-    if whole.share.is_some() {
+    if whole.share().is_some() {
         make_share(&mut shared).ok()?;
     }
     shared.sources = Arc::clone(&whole.sources);

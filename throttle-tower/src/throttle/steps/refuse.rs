@@ -123,8 +123,8 @@ pub(in crate::throttle) fn closed<B: Backend>(
     let why = error.kind();
     let is_not_enforced = not_enforced(error).is_some();
     let closes = |limit: &LimitSettings| match shared.options.on_error_of(limit) {
-        Some(OnError::Open) => why.is_busy() && shared.share.is_none(),
-        Some(OnError::Local { .. }) => shared.share.is_none(),
+        Some(OnError::Open) => why.is_busy() && shared.share().is_none(),
+        Some(OnError::Local { .. }) => shared.share().is_none(),
         Some(OnError::Closed) | None => true,
     };
     let limits = shared

@@ -61,7 +61,7 @@ fn count<B: Backend>(
 ) -> StepFuture {
     let striking = Arc::clone(shared);
     Box::pin(async move {
-        let begun = match (decided_by, &striking.share) {
+        let begun = match (decided_by, striking.share()) {
             (DecidedBy::Store, _) => {
                 let strike = KeyStep::Strike(key, ban);
                 striking
