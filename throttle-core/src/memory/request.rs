@@ -78,7 +78,7 @@ impl<'a> Request<'a> {
                 _ => {
                     let hash = self.store.key_hasher.hash(key);
                     let shard = self.store.shard(hash);
-                    self.add_shard(shard);
+                    self.shards.push(shard);
                     (hash, shard)
                 }
             };
@@ -93,20 +93,10 @@ impl<'a> Request<'a> {
             last = number;
             is_run = true;
         }
-    }
-
-    #[inline]
-    fn add_shard(&mut self, shard: &'a Shard) {
-        let is_last = |last: &&Shard| last.order() < shard.order();
-        if self.shards.last().is_none_or(is_last) {
-            self.shards.push(shard);
-            return;
-        }
-        let position = self
-            .shards
-            .partition_point(|other| other.order() < shard.order());
-        if self.shards[position].order() != shard.order() {
-            self.shards.insert(position, shard);
+        if self.shards.len() > 1 {
+            self.shards
+                .sort_unstable_by_key(|shard| Shard::order(shard));
+            self.shards.dedup_by_key(|shard| Shard::order(shard));
         }
     }
 
