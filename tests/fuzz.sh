@@ -17,7 +17,7 @@
 #   sh tests/fuzz.sh 20 store snapshot   these two
 #   sh tests/fuzz.sh 20 -seed=1          with options of libFuzzer
 #   sh tests/fuzz.sh build               only compiles the targets
-#   CARGO_PROFILE_RELEASE_OPT_LEVEL=3 sh tests/fuzz.sh   compiles for longer, and reads nearly twice as many inputs
+#   CARGO_PROFILE_RELEASE_OPT_LEVEL=3 sh tests/fuzz.sh   compiles for longer, and reads more inputs
 #   target/fuzz/*/release/read target/fuzz/read-crash-…    that one text again
 #
 # What was found to be worth keeping is in target/fuzz/corpus, where the next run starts. Needs a C++ compiler, and for
