@@ -270,7 +270,9 @@ impl Decision {
     }
 
     /// How long until the same request is admitted if nothing else happens: zero when it was
-    /// admitted, `None` when no wait helps because the cost exceeds the capacity.
+    /// admitted, `None` when no wait helps because the cost exceeds the capacity. Of several
+    /// policies it is the longest wait, after which one refuses whose key has had an
+    /// [`Exception`](crate::backend::Exception) until then, such as a raised limit.
     #[inline]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
