@@ -26,6 +26,8 @@ pub(crate) fn policy(name: &str, algorithm: impl IntoAlgorithm) -> Policy {
 
 /// Much longer than what these tests wait for takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest deadline that there is.
+pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Calls `ask` until it returns true.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {

@@ -11,7 +11,7 @@ use throttle_test_servers::redis::{RedisResult, Value};
 use throttle_test_servers::{Cluster as Servers, Server, slot_of};
 
 use super::{LIMIT, window};
-use crate::common::{LimitTree, PATIENCE, until};
+use crate::common::{LONGEST_DEADLINE, LimitTree, until};
 
 const TAG: &str = "now";
 
@@ -20,7 +20,7 @@ fn together(servers: &Servers) -> RedisBuilder {
     let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
     RedisBackend::builder(cluster)
         .single_slot(TAG)
-        .deadline(PATIENCE)
+        .deadline(LONGEST_DEADLINE)
 }
 
 /// A set with one used unit of "ada", on a connection that is open.
@@ -105,7 +105,7 @@ async fn loading_is_asked_again_until_the_data_is_there() {
     let server = Server::start();
     let single = Single::new(&server.url()).expect("a URL");
     let limits = used(
-        RedisBackend::builder(single).deadline(PATIENCE),
+        RedisBackend::builder(single).deadline(LONGEST_DEADLINE),
         window("one"),
     )
     .await;

@@ -12,12 +12,12 @@ use throttle_core::{FixedWindow, Policy, Rate};
 use throttle_redis::{RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::Server;
 
-use crate::common::{PATIENCE, policy};
+use crate::common::{LONGEST_DEADLINE, policy};
 
 /// Options of a backend that reports as `api`.
 fn builder(server: &Server) -> RedisBuilder {
     RedisBackend::builder(Single::new(&server.url()).expect("a URL"))
-        .deadline(PATIENCE)
+        .deadline(LONGEST_DEADLINE)
         .metrics("api")
 }
 

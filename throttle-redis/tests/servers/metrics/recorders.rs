@@ -4,7 +4,7 @@ use throttle_test_servers::Server;
 
 use super::recorded::{Recorded, expected};
 use super::{builder, window};
-use crate::common::{LimitTree, PATIENCE, until};
+use crate::common::{LONGEST_DEADLINE, LimitTree, until};
 
 #[tokio::test]
 async fn a_recorder_that_is_installed_late_receives_all_that_follows() {
@@ -38,7 +38,7 @@ async fn a_backend_without_a_name_reports_nothing() {
     let _here = recorded.install();
     let single = throttle_redis::Single::new(&server.url()).expect("a URL");
     let backend = throttle_redis::RedisBackend::builder(single)
-        .deadline(PATIENCE)
+        .deadline(LONGEST_DEADLINE)
         .build();
     let limits = LimitTree::new(&backend.expect("valid options"), window(1_000));
     limits.take("ada", 1).await;
