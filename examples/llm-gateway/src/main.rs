@@ -85,7 +85,7 @@ mod tests {
 
     use axum::body::Body;
     use axum::extract::ConnectInfo;
-    use axum::http::{Request, Response, StatusCode};
+    use axum::http::{Request, Response, StatusCode, Version};
     use bytes::Bytes;
     use http_body_util::BodyExt;
     use hyper_util::client::legacy::Client;
@@ -116,16 +116,40 @@ mod tests {
         route: &str,
         query: &str,
     ) -> Response<impl http_body::Body<Data = Bytes, Error: Debug>> {
+        send_over(Version::HTTP_11, gateway, route, query).await
+    }
+
+    async fn send_over(
+        version: Version,
+        gateway: SocketAddr,
+        route: &str,
+        query: &str,
+    ) -> Response<impl http_body::Body<Data = Bytes, Error: Debug>> {
         let uri = format!("http://{gateway}/v1/{route}?{query}");
         let request = Request::get(uri)
             .header("x-api-key", "ada")
             .body(Body::empty())
             .unwrap();
         Client::builder(TokioExecutor::new())
+            .http2_only(version == Version::HTTP_2)
             .build_http()
             .request(request)
             .await
             .unwrap()
+    }
+
+    #[tokio::test]
+    async fn clients_of_http_1_and_2_get_the_answer_of_the_model() {
+        let (gateway, _) = start().await;
+        for version in [Version::HTTP_11, Version::HTTP_2] {
+            let response = send_over(version, gateway, "complete", "max_tokens=3").await;
+            assert_eq!(
+                (response.version(), response.status()),
+                (version, StatusCode::OK)
+            );
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, "rivers\nrun\nwhere\n", "{version:?}");
+        }
     }
 
     async fn ask(gateway: SocketAddr, query: &str) -> (StatusCode, u64) {

@@ -41,7 +41,7 @@ pub fn app(throttle: ThrottleLayer, model: SocketAddr, board: Board) -> Router {
 
 /// Forwards a request that the limits have admitted.
 async fn complete(State(gateway): State<Gateway>, usage: Usage, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let Some(key) = key(&parts) else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
@@ -58,13 +58,10 @@ async fn complete(State(gateway): State<Gateway>, usage: Usage, request: Request
     let Ok(uri) = format!("http://{}{path}", gateway.model).parse::<Uri>() else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    parts.uri = uri;
-    parts.headers.clear();
-    match gateway
-        .client
-        .request(Request::from_parts(parts, body))
-        .await
-    {
+    // The model's connections are HTTP/1.1, whatever the client's version and headers are.
+    let mut forwarded = Request::new(body);
+    *forwarded.uri_mut() = uri;
+    match gateway.client.request(forwarded).await {
         Ok(response) if response.status().is_success() => {
             let mut answer = Counted {
                 inner: Body::new(response.into_body()),
