@@ -152,12 +152,6 @@ impl<C: Clock> LocalShareBackend<C> {
             .for_each(|policy| policy.change_algorithms(|algorithm| algorithm.share(processes)));
         self.memory.prepare(set)
     }
-
-    fn decide_now(&self, prepared: &LocalShareSet, calls: &[Call]) -> Decision {
-        self.with(prepared, |set, processes| {
-            self.memory.decide_now(set, &shared(calls, processes))
-        })
-    }
 }
 
 /// The same calls for the share of one of so many processes.
@@ -193,11 +187,15 @@ impl<C: Clock> Backend for LocalShareBackend<C> {
     }
 
     fn decide(&self, prepared: &Arc<LocalShareSet>, calls: &[Call]) -> Self::Decide {
-        ready(Ok(self.decide_now(prepared, calls)))
+        self.with(prepared, |set, processes| {
+            self.memory.decide(set, &shared(calls, processes))
+        })
     }
 
     fn decide_at_once(&self, prepared: &Arc<LocalShareSet>, calls: &[Call]) -> Option<Decision> {
-        Some(self.decide_now(prepared, calls))
+        self.with(prepared, |set, processes| {
+            self.memory.decide_at_once(set, &shared(calls, processes))
+        })
     }
 
     fn now(&self, _: &Arc<LocalShareSet>, _: &[Call]) -> Option<Timestamp> {

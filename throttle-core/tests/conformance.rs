@@ -182,12 +182,12 @@ fn conformance_law_09_of_a_full_store() {
 struct Hesitant(InMemory);
 
 struct Hesitate<T> {
-    step: Option<Box<dyn FnOnce() -> T + Send>>,
+    step: Option<Box<dyn FnOnce() -> Result<T, BackendError> + Send>>,
     asked: bool,
 }
 
 impl<T> Hesitate<T> {
-    fn new(step: impl FnOnce() -> T + Send + 'static) -> Self {
+    fn new(step: impl FnOnce() -> Result<T, BackendError> + Send + 'static) -> Self {
         Self {
             step: Some(Box::new(step)),
             asked: false,
@@ -205,7 +205,7 @@ impl<T> Future for Hesitate<T> {
             return Poll::Pending;
         }
         let step = self.step.take().expect("not polled after it was ready");
-        Poll::Ready(Ok(step()))
+        Poll::Ready(step())
     }
 }
 
@@ -224,12 +224,15 @@ impl Backend for Hesitant {
 
     fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide {
         let (backend, prepared, calls) = (self.0.clone(), Arc::clone(prepared), calls.to_vec());
-        Hesitate::new(move || backend.decide_now(&prepared, &calls))
+        Hesitate::new(move || backend.decide(&prepared, &calls).into_inner())
     }
 
     fn settle(&self, prepared: &Arc<Self::Prepared>, charge: Receipt) -> Self::Done {
         let (backend, prepared) = (self.0.clone(), Arc::clone(prepared));
-        Hesitate::new(move || backend.settle_now(&prepared, charge))
+        Hesitate::new(move || {
+            backend.settle_now(&prepared, charge);
+            Ok(())
+        })
     }
 
     fn run(
@@ -240,14 +243,14 @@ impl Backend for Hesitant {
     ) -> Answer<Vec<ExceptedKey>> {
         let (backend, prepared) = (self.0.clone(), Arc::clone(prepared));
         Box::pin(async move {
-            Hesitate::new(|| ()).await?;
+            Hesitate::new(|| Ok(())).await?;
             backend.run(&prepared, policy, step).await
         })
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {
         let (backend, prefix) = (self.0.clone(), prefix.to_owned());
-        Hesitate::new(move || drop(backend.reset_all(&prefix)))
+        Hesitate::new(move || backend.reset_all(&prefix).into_inner())
     }
 
     fn has_exceptions(&self) -> bool {

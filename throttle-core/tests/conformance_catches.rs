@@ -28,7 +28,8 @@ trait Fault: Send + Sync + 'static {
     }
 
     fn decide_later(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Boxed<Decision> {
-        Box::pin(ready(Ok(Self::decide(naive, set, calls))))
+        let checked = set.check_keys(calls);
+        Box::pin(ready(checked.map(|()| Self::decide(naive, set, calls))))
     }
 
     fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
@@ -127,7 +128,10 @@ impl<F: Fault> Backend for Broken<F> {
     }
 
     fn decide_as_of(&self, set: &Arc<PolicySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
-        done(F::decide_as_of(&self.0, set, calls, at))
+        let checked = set.check_keys(calls);
+        Box::pin(ready(
+            checked.map(|()| F::decide_as_of(&self.0, set, calls, at)),
+        ))
     }
 
     fn settle(&self, set: &Arc<PolicySet>, charge: Receipt) -> Self::Done {

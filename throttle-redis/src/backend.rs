@@ -81,6 +81,9 @@ impl RedisBackend {
         calls: &[Call],
         as_of: Option<Timestamp>,
     ) -> Answer<Decision> {
+        if let Err(error) = prepared.set().check_keys(calls) {
+            return Box::pin(ready(Err(error)));
+        }
         let ask = prepared.ask_as_of(&self.shared, calls, as_of);
         if let Err(error) = ask.check() {
             return refused(error);

@@ -132,6 +132,9 @@ impl<C: Clock> Backend for Sqlite<C> {
     }
 
     fn decide(&self, set: &Arc<PolicySet>, calls: &[Call]) -> Answer<Decision> {
+        if let Err(error) = set.check_keys(calls) {
+            return Box::pin(ready(Err(error)));
+        }
         let (set, calls, clock, digest) =
             (set.clone(), calls.to_vec(), self.clock.clone(), self.digest);
         self.run_in_transaction(move |rows| {

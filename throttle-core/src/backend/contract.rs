@@ -62,6 +62,9 @@ pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send
 ///     }
 ///
 ///     fn decide(&self, set: &Arc<PolicySet>, calls: &[Call]) -> Self::Decide {
+///         if let Err(error) = set.check_keys(calls) {
+///             return ready(Err(error));
+///         }
 ///         let mut stored = self.states.lock().unwrap();
 ///         let (mut ids, mut states) = (Vec::new(), Vec::new());
 ///         for (policy, call) in set.policies().iter().zip(calls) {
@@ -236,6 +239,9 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Decides about one request and charges it. `calls` stand in the order of the set's policies;
     /// policies without a call are skipped.
+    ///
+    /// A request in which [a key is in two calls](PolicySet::check_keys) of one policy is an error,
+    /// and charges nothing.
     fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide;
 
     /// Gives back or debits the difference between the taken and the used units, each policy in its

@@ -78,6 +78,9 @@ pub(super) fn fields(set: &PolicySet, decision: &Decision) -> Vec<DecisionField>
 /// The field of a step on an index beyond the set.
 pub(super) const WITHOUT_A_POLICY: &str = "a step on an index without a policy";
 
+/// The field of a decision whose calls name one key of a policy twice.
+pub(super) const KEY_IN_TWO_CALLS: &str = "an error about a key in two calls of a policy";
+
 /// What a step shows that the reference does not show.
 #[derive(Debug)]
 pub(super) struct Difference {
@@ -137,6 +140,8 @@ impl Difference {
         let needs = |is_needed: fn(&TraceStep) -> bool| trace.iter().any(is_needed);
         if self.field == WITHOUT_A_POLICY {
             "contract, indices"
+        } else if self.field == KEY_IN_TWO_CALLS {
+            "contract, keys of a policy"
         } else if needs(
             |step| matches!(step, TraceStep::OnKeys { step, .. } if !matches!(step, KeyStep::Reset(_))),
         ) {

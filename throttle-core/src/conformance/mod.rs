@@ -124,8 +124,8 @@ pub use races::{
 pub use trace::TraceOptions;
 pub use traces::{
     law_08_compositions_equal_the_reference, law_08_parameters_equal_the_reference,
-    law_08_trace_equals_the_reference, law_08_traces_equal_the_reference,
-    law_09_traces_of_many_keys_equal_the_reference,
+    law_08_several_keys_of_a_policy_equal_the_reference, law_08_trace_equals_the_reference,
+    law_08_traces_equal_the_reference, law_09_traces_of_many_keys_equal_the_reference,
 };
 
 /// How the kit starts a backend and sets its clock. See the [module](self) for an example.

@@ -38,7 +38,7 @@ pub(super) struct Subject<'h, H: Harness> {
 
 impl<'h, H: Harness> Subject<'h, H> {
     pub(super) fn new(harness: &'h H, tree: impl Into<PolicyTree>) -> Self {
-        let set = PolicySet::new(tree).expect("the kit's sets are valid");
+        let set = PolicySet::repeating(tree).expect("the kit's sets are valid");
         Self::of(harness, harness.backend(), set)
     }
 

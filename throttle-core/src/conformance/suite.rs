@@ -12,6 +12,7 @@ macro_rules! conformance_tests {
             law_08_traces_equal_the_reference
             law_08_parameters_equal_the_reference
             law_08_compositions_equal_the_reference
+            law_08_several_keys_of_a_policy_equal_the_reference
             law_09_traces_of_many_keys_equal_the_reference
             law_09_denied_stay_denied
             law_09_keys_keep_what_they_used_under_gone_parameters

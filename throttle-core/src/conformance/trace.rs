@@ -265,13 +265,19 @@ impl Draw<'_> {
         self.random.below(self.options.keys.len() as u64) as usize
     }
 
-    /// Often one key for all members; else each member has a key of its own, or skips.
+    /// Often one key for all members; else each member has a key of its own, or skips. If a policy
+    /// repeats, members often have different keys.
     fn calls(&mut self, set: &PolicySet) -> Vec<Call> {
         let common = self.random.chance(50).then(|| self.number());
         set.policies()
             .iter()
-            .map(|policy| {
-                let key = common.unwrap_or_else(|| self.number());
+            .enumerate()
+            .map(|(index, policy)| {
+                let key = match common {
+                    Some(key) if set.repeats => (key + index) % self.options.keys.len(),
+                    Some(key) => key,
+                    None => self.number(),
+                };
                 let call = self.parameters(policy, key);
                 let capacity = call.parameters(policy).capacity();
                 let reserve = match self.random.below(100) {

@@ -44,7 +44,7 @@ use crate::set::{AnyCharge, PolicySet, PolicyTree};
 pub fn law_08_trace_equals_the_reference<H: Harness>(trees: &[PolicyTree], options: &TraceOptions) {
     let sets: Vec<PolicySet> = trees
         .iter()
-        .map(|tree| PolicySet::new(tree.clone()).expect("the sets are valid"))
+        .map(|tree| PolicySet::repeating(tree.clone()).expect("the sets are valid"))
         .collect();
     let steps = trace(options, &sets);
     let again = |steps: &[TraceStep]| replay::<H>(trees, options.start, steps);
@@ -163,6 +163,29 @@ pub fn law_08_compositions_equal_the_reference<H: Harness>() {
         ..options(60)
     };
     law_08_trace_equals_the_reference::<H>(&[many], &few_steps);
+}
+
+/// Random traces on sets that hold a policy several times. Some requests name one key of it twice,
+/// which is an error.
+pub fn law_08_several_keys_of_a_policy_equal_the_reference<H: Harness>() {
+    for (index, sample) in samples_for::<H>().iter().enumerate() {
+        let repeated = PolicyTree::from(tiered("policy_1", sample));
+        let other = policy("policy_2", &lowered(sample)).into();
+        let two = vec![repeated.clone(), repeated.clone()];
+        let two = match index % 3 {
+            0 => PolicyTree::All(two),
+            1 => PolicyTree::Any(two, AnyCharge::First),
+            _ => PolicyTree::Any(two, AnyCharge::EveryAdmitting),
+        };
+        let options = TraceOptions {
+            steps_back: H::ATOMIC_SETS,
+            mixes_parameters: H::ATOMIC_SETS,
+            has_exceptions: H::ATOMIC_SETS,
+            ..TraceOptions::new(70 + index as u64)
+        };
+        let tree = PolicyTree::All(vec![repeated, other, two]);
+        law_08_trace_equals_the_reference::<H>(&[tree], &options);
+    }
 }
 
 /// The same policy, audited.

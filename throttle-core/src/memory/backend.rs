@@ -165,12 +165,14 @@ impl<C: Clock> MemoryBackend<C> {
     ///
     /// # Panics
     ///
-    /// If another store prepared the set.
+    /// If another store prepared the set, or [a key is in two calls](PolicySet::check_keys) of one
+    /// policy.
     #[inline(always)]
     #[must_use]
     pub fn decide_now(&self, prepared: &MemorySet, calls: &[Call]) -> Decision {
         self.store.check(prepared);
-        self.store.decide(prepared, calls, self.clock.now())
+        let decision = self.store.try_decide(prepared, calls, self.clock.now());
+        decision.expect("a request names each key of a policy once")
     }
 
     /// Settles a receipt without a future. [`Backend::settle`] does the same.
@@ -282,7 +284,8 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     #[inline]
     fn decide_at_once(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Option<Decision> {
-        Some(self.decide_now(prepared, calls))
+        self.store.check(prepared);
+        self.store.try_decide(prepared, calls, self.clock.now())
     }
 
     fn now(&self, _: &Arc<MemorySet>, _: &[Call]) -> Option<Timestamp> {
@@ -296,11 +299,10 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         at: Timestamp,
     ) -> Self::Decide {
         self.store.check(prepared);
-        ready(Ok(self.store.decide(
-            prepared,
-            calls,
-            at.min(self.clock.now()),
-        )))
+        let at = at.min(self.clock.now());
+        let decision = self.store.try_decide(prepared, calls, at);
+        let wrong = || prepared.set.check_keys(calls).expect_err("not decided");
+        ready(decision.ok_or_else(wrong))
     }
 
     fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {

@@ -11,13 +11,25 @@ use crate::key::Key;
 use crate::time::Timestamp;
 
 impl Store {
-    #[inline(always)]
+    #[cfg(test)]
     pub(super) fn decide(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
+        self.try_decide(set, calls, now).expect("each key once")
+    }
+
+    /// `None` if the set [does not](crate::PolicySet::check_keys) decide such calls.
+    #[inline(always)]
+    pub(super) fn try_decide(
+        &self,
+        set: &MemorySet,
+        calls: &[Call],
+        now: Timestamp,
+    ) -> Option<Decision> {
         if let (Some(policy), [call]) = (&set.alone, calls)
             && let Some(key) = &call.key
             && call.is_usual()
         {
-            return self.decide_alone(policy.parameters(call.tier()), key, call.cost, now);
+            let parameters = policy.parameters(call.tier());
+            return Some(self.decide_alone(parameters, key, call.cost, now));
         }
         self.decide_set(set, calls, now)
     }

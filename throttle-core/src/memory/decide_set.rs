@@ -51,32 +51,39 @@ struct LockedStates<'a> {
     cells: SmallVec<[LockedState<'a>; 3]>,
 }
 
-/// A state that is decided in a cell, and its part in the decision.
+/// A state that is decided in a cell.
 struct LockedState<'a> {
-    /// The policy's index in the set.
-    policy: usize,
     /// The index of the key's shard.
     shard: usize,
-    is_peek: bool,
     entry: Entry<'a>,
+    /// What the calls ask of it: several if keys of one policy share an overflow bucket.
+    asked: u64,
+    is_charged: bool,
 }
 
 impl Store {
-    /// Decides any set on any keys.
+    /// Decides any set on any keys. `None` if the set [does not](PolicySet::check_keys) decide such
+    /// calls.
     #[inline(never)]
-    pub(super) fn decide_set(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
+    pub(super) fn decide_set(
+        &self,
+        set: &MemorySet,
+        calls: &[Call],
+        now: Timestamp,
+    ) -> Option<Decision> {
         let mut decision = Decision::not_limited(set.policies.len());
         // Compiled twice: what only a tree needs would take registers from the loop over the
         // policies.
         if set.set.is_plain() {
             self.decide_shape::<true>(set, calls, now, &mut decision);
         } else {
+            set.set.check_keys(calls).ok()?;
             self.decide_shape::<false>(set, calls, now, &mut decision);
         }
-        match set.policies.len() {
+        Some(match set.policies.len() {
             1 => decision.in_one_form(),
             _ => decision,
-        }
+        })
     }
 
     /// Decides in place, because a decision is large to be moved.
@@ -124,9 +131,10 @@ impl<'a> Request<'a> {
         let mut has_overflow = false;
         for state in locked.cells.drain(..) {
             has_overflow |= state.entry.is_overflow();
-            let is_charged = decision.statuses()[state.policy].charged() > 0;
             let shard = &mut locked.shards[state.shard];
-            state.entry.store(is_charged, shard, &self.store.shared);
+            state
+                .entry
+                .store(state.is_charged, shard, &self.store.shared);
         }
         drop(locked);
         if has_overflow {
@@ -190,8 +198,10 @@ impl<'a> Request<'a> {
                 PartState::Peeked => {}
                 PartState::Cell(index) => {
                     if let Some(locked) = &mut locked {
-                        let LockedState { is_peek, entry, .. } = &mut locked.cells[index];
-                        let delay = entry.cell.charge(*is_peek, status);
+                        let state = &mut locked.cells[index];
+                        let is_peek = self.calls[part.policy].is_peek();
+                        let delay = state.entry.cell.charge(is_peek, status);
+                        state.is_charged |= !is_peek && status.taken.cost > 0;
                         // An audited policy delays no request.
                         if !self.set.set.policies()[part.policy].is_audited() {
                             summary.delay = summary.delay.max(delay);
@@ -202,10 +212,13 @@ impl<'a> Request<'a> {
             summary.answer(part.policy, status);
         }
         set::sum_up(&self.set.set, summary, statuses);
-        if let Some(locked) = locked {
+        if locked.is_some() {
             // Only here: until now the charge says which member of an `any` is chosen.
-            for peek in locked.cells.iter().filter(|state| state.is_peek) {
-                statuses[peek.policy].taken = StateCharge::default();
+            for part in parts
+                .iter()
+                .filter(|part| self.calls[part.policy].is_peek())
+            {
+                statuses[part.policy].taken = StateCharge::default();
             }
         }
         true
@@ -259,27 +272,42 @@ impl<'a> Request<'a> {
         let call = &self.calls[policy];
         let parameters = self.set.policies[policy].of_call(call.tier(), call.own.as_ref());
         let shard = self.shard(run);
-        let mut entry = Entry::locate(
-            parameters,
-            Label::new(run.hash, parameters.policy),
-            (call.cost, self.now),
-            &mut locked.shards[shard],
-            &locked.kept,
-            &self.store.shared,
-        );
-        if entry.is_overflow() {
-            locked.kept.push(entry.label().number());
-        }
-        entry.cell.leave(call.reserve());
-        entry.cell.ask(call.cost, status);
-        (status.tier, status.overflow) = (parameters.tier, entry.is_overflow());
-        locked.cells.push(LockedState {
-            policy,
-            shard,
-            is_peek: call.is_peek(),
-            entry,
+        let label = Label::new(run.hash, parameters.policy);
+        // Another key of the policy may hold the bucket that this one shares.
+        let is_bucket = |state: &LockedState<'_>| {
+            state.shard == shard
+                && state.entry.is_overflow()
+                && state.entry.label() == Label::overflow(parameters)
+        };
+        let known = locked.cells.iter().position(is_bucket);
+        let known = known.filter(|_| locked.shards[shard].find(label).is_none());
+        let index = known.unwrap_or_else(|| {
+            let entry = Entry::locate(
+                parameters,
+                label,
+                (call.cost, self.now),
+                &mut locked.shards[shard],
+                &locked.kept,
+                &self.store.shared,
+            );
+            if entry.is_overflow() {
+                locked.kept.push(entry.label().number());
+            }
+            locked.cells.push(LockedState {
+                shard,
+                entry,
+                asked: 0,
+                is_charged: false,
+            });
+            locked.cells.len() - 1
         });
-        PartState::Cell(locked.cells.len() - 1)
+        let LockedState { entry, asked, .. } = &mut locked.cells[index];
+        entry.cell.leave(call.reserve().saturating_add(*asked));
+        entry.cell.ask(call.cost, status);
+        entry.cell.leave(call.reserve());
+        *asked = asked.saturating_add(call.cost);
+        (status.tier, status.overflow) = (parameters.tier, entry.is_overflow());
+        PartState::Cell(index)
     }
 
     /// The slot of a policy's key, in a table that no other thread changes.

@@ -1,4 +1,7 @@
+use std::collections::HashSet;
+
 use crate::backend_error::{BackendError, BackendErrorKind};
+use crate::call::Call;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
@@ -76,6 +79,8 @@ pub struct PolicySet {
     policies: Vec<Policy>,
     nodes: Vec<Node>,
     shape: Shape,
+    /// Whether some policy is there for several keys.
+    pub(crate) repeats: bool,
     /// For each policy, the end of those that an `any` does not charge once it admits; 0 if there
     /// are none.
     spared: Vec<usize>,
@@ -86,7 +91,7 @@ pub struct PolicySet {
 enum Shape {
     /// One `all`.
     Plain,
-    /// A tree with an `any`.
+    /// A tree with an `any`, or with a policy that repeats.
     Any,
     /// A tree with audited policies.
     Audited,
@@ -142,23 +147,72 @@ impl PolicySet {
     /// [audited](Policy::audit) policy, or the set has more than 1,023 policies or is nested more
     /// than 128 deep.
     pub fn new(tree: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
+        Self::compile(tree.into(), false)
+    }
+
+    /// Compiles a composition that may hold one policy several times, for several keys of a
+    /// request: the sender and the receiver of a transfer, or the tenants of a batch. They are one
+    /// decision, and each key has the budget that it has in any other set.
+    ///
+    /// The calls of such a policy name different keys, or a [decision](crate::Backend::decide)
+    /// [is an error](Self::check_keys). To charge a key for two parts of a request, add up their
+    /// costs.
+    ///
+    /// ```
+    /// use throttle_core::backend::Call;
+    /// use throttle_core::{FixedWindow, Key, Limiter, MemoryBackend, Policy, PolicySet, PolicyTree};
+    /// use throttle_core::Rate;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let account = Policy::new("account", FixedWindow::new(Rate::per_day(10)))?;
+    /// let both = PolicyTree::All(vec![account.clone().into(), account.into()]);
+    /// let transfers = Limiter::new(MemoryBackend::new(), PolicySet::repeating(both)?)?;
+    /// let transfer = |from, to, units| {
+    ///     let calls = [from, to].map(|name| Call::from(Key::from(name)).costing(units));
+    ///     transfers.decide(&calls)
+    /// };
+    ///
+    /// assert!(transfer("ada", "bob", 6).await?.is_admitted());
+    /// assert!(!transfer("eve", "ada", 6).await?.is_admitted(), "ada has four units left");
+    /// assert!(transfer("bob", "eve", 4).await?.is_admitted(), "eve was charged nothing");
+    /// assert!(transfer("eve", "eve", 1).await.is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), if policies that share a name are not equal.
+    pub fn repeating(tree: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
+        Self::compile(tree.into(), true)
+    }
+
+    fn compile(tree: PolicyTree, may_repeat: bool) -> Result<Self, ConfigError> {
         let mut set = Self {
             policies: Vec::new(),
             nodes: Vec::new(),
             shape: Shape::Plain,
+            repeats: false,
             spared: Vec::new(),
         };
-        set.add(tree.into(), 0, false)?;
-        let mut names: Vec<_> = set.policies.iter().map(Policy::name).collect();
-        names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            let rule = "each name may stand once in a set, because it tells the budgets apart; \
-                rename one of them";
-            return Err(ConfigError::new(
-                "policy name",
-                format_args!("{:?} twice", twice[0]),
-                rule,
-            ));
+        set.add(tree, 0, false)?;
+        let mut by_name: Vec<_> = set.policies.iter().collect();
+        by_name.sort_unstable_by_key(|policy| policy.name());
+        for pair in by_name
+            .windows(2)
+            .filter(|pair| pair[0].name() == pair[1].name())
+        {
+            if !may_repeat || pair[0] != pair[1] {
+                let rule = "each name may stand once in a set, because it tells the budgets \
+                    apart; rename one of them";
+                return Err(ConfigError::new(
+                    "policy name",
+                    format_args!("{:?} twice", pair[0].name()),
+                    rule,
+                ));
+            }
+            set.repeats = true;
+            set.shape = set.shape.max(Shape::Any);
         }
         if set.policies.len() > Self::MAX_POLICIES {
             let rule = "a set holds at most 1023";
@@ -183,6 +237,7 @@ impl PolicySet {
             policies: Vec::new(),
             nodes,
             shape: Shape::Plain,
+            repeats: false,
             spared: Vec::new(),
         }
     }
@@ -222,6 +277,51 @@ impl PolicySet {
         })
     }
 
+    /// Checks that no two calls of a policy have the same key: a set with a policy
+    /// [for several keys](Self::repeating) does not decide such a request. A backend checks this
+    /// before it decides. Sets in which each policy is once have nothing to check.
+    ///
+    /// ```
+    /// use throttle_core::backend::Call;
+    /// use throttle_core::{Gcra, Key, Policy, PolicySet, PolicyTree, Rate};
+    ///
+    /// let policy = Policy::new("account", Gcra::new(Rate::per_day(9)))?;
+    /// let set = PolicySet::repeating(PolicyTree::All(vec![policy.into(); 2]))?;
+    /// let calls = |keys: [&str; 2]| keys.map(|key| Call::from(Key::from(key)));
+    /// assert!(set.check_keys(&calls(["ada", "bob"])).is_ok());
+    /// let error = set.check_keys(&calls(["ada", "ada"])).unwrap_err();
+    /// assert!(error.is_uncharged());
+    /// assert_eq!(
+    ///     std::error::Error::source(&error).unwrap().to_string(),
+    ///     "policy \"account\": key is in two calls: a request names each key of a policy once; \
+    ///      add up the costs"
+    /// );
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If two do. The error's source is a [`ConfigError`] that names the policy.
+    pub fn check_keys(&self, calls: &[Call]) -> Result<(), BackendError> {
+        if !self.repeats {
+            return Ok(());
+        }
+        let mut known = HashSet::new();
+        for (policy, call) in self.policies.iter().zip(calls) {
+            if let Some(key) = call.key()
+                && !known.insert((policy.name(), key))
+            {
+                let rule = "a request names each key of a policy once; add up the costs";
+                return Err(BackendError::new(BackendErrorKind::Protocol)
+                    .uncharged()
+                    .with_source(
+                        ConfigError::new("key", "in two calls", rule).in_policy(policy.name()),
+                    ));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether some policy has tiers.
     #[must_use]
     pub fn is_tiered(&self) -> bool {
@@ -233,7 +333,7 @@ impl PolicySet {
     }
 
     /// Whether the set decides like one `all` of its policies: there is no `any`, and no policy is
-    /// audited.
+    /// audited or repeats.
     pub(crate) fn is_plain(&self) -> bool {
         self.shape == Shape::Plain
     }

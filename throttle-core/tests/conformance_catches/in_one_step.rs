@@ -264,3 +264,31 @@ catches! {
     }
     law_08_compositions_equal_the_reference: "law 5, a composition charges all or nothing", "`remaining`";
 }
+
+catches! {
+    /// A request that names one key of a policy twice is decided.
+    DecidesAKeyTwice {
+        fn decide_later(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Boxed<Decision> {
+            Box::pin(ready(Ok(honest(naive, set, calls))))
+        }
+    }
+    law_08_several_keys_of_a_policy_equal_the_reference: "contract, keys of a policy", "an error about a key in two calls";
+}
+
+catches! {
+    /// Of the keys of one policy, only the first is charged.
+    ChargesOneKeyOfAPolicy {
+        fn decide_later(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Boxed<Decision> {
+            let mut once = calls.to_vec();
+            for (index, policy) in set.policies().iter().enumerate() {
+                let mut before = set.policies()[..index].iter().zip(calls);
+                if before.any(|(other, call)| other == policy && call.key().is_some()) {
+                    once[index] = once[index].clone().peeking();
+                }
+            }
+            let checked = set.check_keys(calls);
+            Box::pin(ready(checked.map(|()| honest(naive, set, &once))))
+        }
+    }
+    law_08_several_keys_of_a_policy_equal_the_reference: "law 5, a composition charges all or nothing", "`charged`";
+}

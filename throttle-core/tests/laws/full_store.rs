@@ -428,3 +428,47 @@ fn law_08_overflow_bucket_of_one_key_decides_as_the_keys_own_state() {
         run_times(400, &format!("{kind:?}"), &cases(limits, 60), check);
     }
 }
+
+/// Keys of one policy in one request that share a bucket are asked for the sum of their costs.
+#[test]
+fn law_09_several_new_keys_of_a_request_share_one_bucket() {
+    let algorithms: [Algorithm; 3] = [
+        per_hour(10).burst(10).build().unwrap(),
+        SlidingLog::new(Rate::per_hour(10)).build().unwrap(),
+        SlidingWindow::new(Rate::per_hour(10)).build().unwrap(),
+    ];
+    for (algorithm, is_known) in algorithms.iter().flat_map(|a| [(a, false), (a, true)]) {
+        // One shard.
+        let store = FullStore::of(16);
+        let policy = Policy::new("p", *algorithm).unwrap();
+        let alone = store.prepare(policy.clone());
+        let set = PolicySet::repeating(PolicyTree::All(vec![policy.into(); 3])).unwrap();
+        let set = store.backend.prepare(set).unwrap();
+        if is_known {
+            assert!(store.ask(&alone, 0, 1).is_admitted());
+        }
+        let left = store.left(&alone, 0);
+        let ask = |costs: [u64; 3]| {
+            let calls =
+                [0, 1, 2].map(|n| Call::from(Key::from(1_000 + n)).costing(costs[n as usize]));
+            store.backend.decide_now(&set, &calls)
+        };
+        assert!(!ask([left - 5, 4, 2]).is_admitted());
+        assert_eq!(
+            store.left(&alone, 0),
+            left,
+            "a refused request charges nothing"
+        );
+        let admitted = ask([3, 0, 2]);
+        assert!(admitted.is_admitted(), "{algorithm:?}: {admitted:?}");
+        let charged = admitted.statuses().iter().filter(|s| s.charged() > 0);
+        assert!(
+            charged.map(|s| s.is_overflow()).eq([true, true]),
+            "{admitted:?}"
+        );
+        assert_eq!(store.left(&alone, 0), left - 5);
+        assert!(ask([1, left - 7, 1]).is_admitted());
+        assert_eq!(store.left(&alone, 0), 0, "{algorithm:?}");
+        assert!(!ask([0, 0, 1]).is_admitted() && ask([0, 0, 0]).is_admitted());
+    }
+}

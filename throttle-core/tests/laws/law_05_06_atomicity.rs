@@ -57,6 +57,48 @@ async fn race(
     }
 }
 
+/// Transfers charge sender and receiver by one limit, in either order: both or none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn law_05_two_keys_of_one_policy_are_charged_together_or_not() {
+    const ACCOUNTS: u64 = 8;
+    const UNITS: u64 = 500;
+    for kind in [Kind::Gcra, Kind::Log] {
+        let backend = frozen(1_000);
+        let policy = one_of("account", kind, UNITS);
+        let alone = backend.prepare(PolicySet::new(policy.clone()).unwrap());
+        let both = PolicyTree::All(vec![policy.into(); 2]);
+        let set = Arc::new(
+            backend
+                .prepare(PolicySet::repeating(both).unwrap())
+                .unwrap(),
+        );
+        let admitted = Arc::new([const { AtomicU64::new(0) }; ACCOUNTS as usize]);
+        let counted = Arc::clone(&admitted);
+        race(&backend, &set, 16, move |backend, set, task| {
+            for turn in 0..400 {
+                let from = (task as u64 * 7 + turn) % ACCOUNTS;
+                let to = (from + 1 + turn % (ACCOUNTS - 1)) % ACCOUNTS;
+                let calls = [from, to].map(|key| Call::from(Key::from(key)));
+                if backend.decide_now(&set, &calls).is_admitted() {
+                    for key in [from, to] {
+                        counted[key as usize].fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        })
+        .await;
+        let alone = alone.unwrap();
+        let used = (0..ACCOUNTS).map(|key| {
+            let peek = backend.decide_now(&alone, &[Call::peek(Key::from(key))]);
+            UNITS - peek.remaining()
+        });
+        let used: Vec<u64> = used.collect();
+        let counts: Vec<u64> = admitted.iter().map(|n| n.load(Ordering::Relaxed)).collect();
+        assert_eq!(used, counts, "{kind:?}");
+        assert!(used.contains(&UNITS), "somebody ran out: {used:?}");
+    }
+}
+
 /// 64 tasks, 200 keys, K units each, on a clock that stands still: exactly K are admitted, again
 /// and again.
 async fn exactly(k: u64, repetitions: u64) {

@@ -146,7 +146,9 @@ impl Backend for Naive {
     }
 
     fn decide(&self, prepared: &Arc<PolicySet>, calls: &[Call]) -> Self::Decide {
-        Box::pin(ready(Ok(self.decide_at(prepared, calls, self.clock.now()))))
+        let checked = prepared.check_keys(calls);
+        let decision = checked.map(|()| self.decide_at(prepared, calls, self.clock.now()));
+        Box::pin(ready(decision))
     }
 
     fn now(&self, _: &Arc<PolicySet>, _: &[Call]) -> Option<Timestamp> {
@@ -155,7 +157,8 @@ impl Backend for Naive {
 
     fn decide_as_of(&self, set: &Arc<PolicySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
         let at = at.min(self.clock.now());
-        Box::pin(ready(Ok(self.decide_at(set, calls, at))))
+        let checked = set.check_keys(calls);
+        Box::pin(ready(checked.map(|()| self.decide_at(set, calls, at))))
     }
 
     fn settle(&self, prepared: &Arc<PolicySet>, charge: Receipt) -> Self::Done {

@@ -54,7 +54,7 @@ impl Backend for Restarts {
 
     fn decide(&self, set: &Arc<PolicySet>, calls: &[Call]) -> Answer<Decision> {
         let (store, prepared) = self.on(set);
-        Box::pin(ready(Ok(store.decide_now(&prepared, calls))))
+        Box::pin(store.decide(&prepared, calls))
     }
 
     fn settle(&self, set: &Arc<PolicySet>, receipt: Receipt) -> Answer<()> {
