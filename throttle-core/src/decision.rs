@@ -99,22 +99,16 @@ impl Summary {
 }
 
 impl Decision {
-    /// The same decision has one form, so that decisions of different backends can be compared.
-    pub(crate) fn in_one_form(self) -> Self {
-        match &self.0 {
-            Form::Many {
-                summary:
-                    Summary {
-                        binding: Some(0),
-                        delay,
-                        ..
-                    },
-                statuses,
-            } if statuses.len() == 1 => Self(Form::One {
-                status: statuses[0],
-                delay: *delay,
-            }),
-            _ => self,
+    /// Gives the decision of one policy its own form, so that the same decisions of different
+    /// backends are equal.
+    #[inline]
+    pub(crate) fn set_form(&mut self) {
+        if let Form::Many { summary, statuses } = &self.0
+            && let [status] = **statuses
+            && summary.binding == Some(0)
+        {
+            let delay = summary.delay;
+            self.0 = Form::One { status, delay };
         }
     }
 
@@ -167,10 +161,12 @@ impl Decision {
     /// What is filled in of a decision of many.
     #[inline(always)]
     pub(crate) fn parts_mut(&mut self) -> (&mut Summary, &mut [Status]) {
-        match &mut self.0 {
-            Form::Many { summary, statuses } => (summary, Arc::make_mut(statuses)),
-            Form::One { .. } => unreachable!("only a decision of many is filled in"),
+        if let Form::Many { summary, statuses } = &mut self.0
+            && let Some(statuses) = Arc::get_mut(statuses)
+        {
+            return (summary, statuses);
         }
+        unreachable!("only a new decision of many is filled in")
     }
 
     /// Begins anew, with policies that do not apply.

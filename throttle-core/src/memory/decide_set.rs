@@ -16,10 +16,9 @@ use smallvec::SmallVec;
 
 use super::entry::Entry;
 use super::request::{Request, Run};
-use super::shard::LockedShard;
+use super::shard::{LockedShard, Shard};
 use super::slot::{Label, Slot};
 use super::store::{MemorySet, Store};
-use super::table::ChangingTable;
 use crate::algorithm::{Outcome, StateCharge, StateFormat, Transition, Visitor, Words, ask};
 use crate::backend::Call;
 use crate::decision::{Decision, Status};
@@ -80,10 +79,8 @@ impl Store {
             set.set.check_keys(calls).ok()?;
             self.decide_shape::<false>(set, calls, now, &mut decision);
         }
-        Some(match set.policies.len() {
-            1 => decision.in_one_form(),
-            _ => decision,
-        })
+        decision.set_form();
+        Some(decision)
     }
 
     /// Decides in place, because a decision is large to be moved.
@@ -105,14 +102,14 @@ impl Store {
 impl<'a> Request<'a> {
     /// Decides if every state is in its slot. Otherwise returns `false`, and has charged nothing.
     #[inline(always)]
-    fn decide_known<const IS_PLAIN: bool>(&self, decision: &mut Decision) -> bool {
-        let mut locked: SmallVec<[ChangingTable<'_>; 8]> = SmallVec::new();
-        for shard in &self.shards {
-            locked.push(shard.table.change());
+    fn decide_known<const IS_PLAIN: bool>(&mut self, decision: &mut Decision) -> bool {
+        for held in &mut self.shards {
+            held.table = Some(held.shard.table.change());
         }
         let is_decided = self.decide_held::<IS_PLAIN>(decision, None);
         if !is_decided {
             decision.skip_all();
+            self.shards.iter_mut().for_each(|held| held.table = None);
         }
         is_decided
     }
@@ -120,8 +117,9 @@ impl<'a> Request<'a> {
     /// Decides on any states, in the locked shards of their keys.
     fn decide_locked(&self, decision: &mut Decision) {
         // First the rests of all shards, then their tables: see `shard`.
-        let rests: SmallVec<[_; 4]> = self.shards.iter().map(|shard| shard.lock_rest()).collect();
-        let shards = self.shards.iter().zip(rests);
+        let shards = self.shards.iter().map(|held| held.shard);
+        let rests: SmallVec<[_; 4]> = shards.clone().map(Shard::lock_rest).collect();
+        let shards = shards.zip(rests);
         let mut locked = LockedStates {
             shards: shards.map(|(shard, rest)| shard.lock_with(rest)).collect(),
             kept: self.runs.iter().map(|run| run.hash.number).collect(),

@@ -303,6 +303,7 @@ impl PolicySet {
                 states[index].put(cell, by, statuses[index].charged() > 0);
             }
         }
-        decision.in_one_form()
+        decision.set_form();
+        decision
     }
 }
