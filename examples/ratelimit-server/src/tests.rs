@@ -398,7 +398,7 @@ async fn store_that_fails_is_unavailable() {
 }
 
 /// A server of the test's own, which ends with the value.
-struct Redis(Child);
+pub struct Redis(Child);
 
 impl Drop for Redis {
     fn drop(&mut self) {
@@ -407,7 +407,7 @@ impl Drop for Redis {
     }
 }
 
-async fn redis() -> (Redis, String) {
+pub async fn redis() -> (Redis, String) {
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

@@ -13,20 +13,16 @@ use super::file::File;
 use super::matched::Match;
 use super::node::{By, Node};
 use super::read_error::ReadError;
-use super::rule::{Limit, MetricName, Rule, digest};
+use super::rule::{Limit, MetricName, Rule};
 use super::unit::Unit;
-
-/// Policies for limits that descriptors bring, of each unit. Two descriptors of a request that
-/// share one are decided one after the other.
-const LANES: u64 = 16;
 
 #[derive(Default)]
 pub struct Config {
     domains: HashMap<String, Node>,
     pub(super) policies: Vec<Policy>,
     pub(super) rules: Vec<Arc<Rule>>,
-    /// The policies of descriptors' own limits, by unit and lane.
-    own: HashMap<(i32, u64), usize>,
+    /// The policies of descriptors' own limits, by unit.
+    own: HashMap<i32, usize>,
     /// Whether every limit only watches.
     pub(super) is_shadow: bool,
 }
@@ -38,17 +34,13 @@ impl Config {
             ..Self::default()
         };
         for unit in (0..=7).filter_map(Unit::numbered) {
-            for lane in 0..LANES {
-                let window = FixedWindow::new(Rate::new(1, unit.period()));
-                let name = format!("own limit, {}, {lane}", unit.name().to_ascii_lowercase());
-                let policy = Policy::new(&name, window).expect("the name and the rate are valid");
-                config
-                    .own
-                    .insert((unit.number(), lane), config.policies.len());
-                config
-                    .policies
-                    .push(if is_shadow { policy.audit() } else { policy });
-            }
+            let window = FixedWindow::new(Rate::new(1, unit.period()));
+            let name = format!("own limit, {}", unit.name().to_ascii_lowercase());
+            let policy = Policy::new(&name, window).expect("the name and the rate are valid");
+            config.own.insert(unit.number(), config.policies.len());
+            config
+                .policies
+                .push(if is_shadow { policy.audit() } else { policy });
         }
         config
     }
@@ -140,18 +132,13 @@ impl Config {
                 own.unit
             )
         })?;
-        let (mut key, mut keys, mut metric) = (
-            Key::builder().text(domain),
-            String::new(),
-            domain.to_owned(),
-        );
+        let mut key = Key::builder().text(domain);
+        let mut metric = domain.to_owned();
         for entry in &descriptor.entries {
             key = key.text(&entry.key).text(&entry.value);
-            keys = keys + &entry.key + "|";
             metric = metric + "." + &entry.key;
         }
-        let lane = digest((domain.to_owned() + "|" + &keys).as_bytes()) % LANES;
-        let policy = self.own[&(unit.number(), lane)];
+        let policy = self.own[&unit.number()];
         let window = FixedWindow::new(Rate::new(
             u64::from(own.requests_per_unit).max(1),
             unit.period(),

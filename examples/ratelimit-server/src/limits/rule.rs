@@ -56,7 +56,7 @@ pub fn policy_name(full_key: &str) -> String {
 }
 
 /// FNV-1a: the same in every version and process.
-pub fn digest(bytes: &[u8]) -> u64 {
+fn digest(bytes: &[u8]) -> u64 {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }

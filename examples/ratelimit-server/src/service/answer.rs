@@ -8,8 +8,8 @@ use tonic::Status;
 use crate::by_rules;
 
 use super::ask::{Demand, Inquiry};
-use super::hit::{Hit, Standing};
-use super::{CurrentLimits, Service, metadata};
+use super::hit::Hit;
+use super::{Service, metadata};
 
 impl Service {
     /// Decides all descriptors of a request, and charges all of them or none.
@@ -18,8 +18,8 @@ impl Service {
             return by_rules::answer(rules, request).await;
         }
         let limits = self.in_force();
-        let asked = Inquiry::new(&limits, request)?;
-        let (is_admitted, standings) = self.decide_all(&limits, &asked).await?;
+        let mut asked = Inquiry::new(&limits, request)?;
+        let is_admitted = self.decide(&limits, &mut asked.hits).await?;
         let statuses = asked.descriptors.iter().map(|asks| match asks {
             Demand::Nothing => DescriptorStatus {
                 code: Code::Ok.into(),
@@ -30,7 +30,7 @@ impl Service {
                 limit_remaining: u32::MAX,
                 ..DescriptorStatus::default()
             },
-            Demand::Hit(hit) => status(&asked.hits[*hit], standings[*hit]),
+            Demand::Hit(hit) => status(&asked.hits[*hit]),
         });
         let mut response = RateLimitResponse {
             statuses: statuses.collect(),
@@ -42,48 +42,19 @@ impl Service {
             Code::OverLimit
         });
         if self.has_headers {
-            response.response_headers_to_add = headers(&asked.hits, &standings, is_admitted);
+            response.response_headers_to_add = headers(&asked.hits, is_admitted);
         }
         if self.has_metadata {
             response.dynamic_metadata = Some(metadata::of(request, &asked, &response.statuses));
         }
-        for (hit, standing) in asked.hits.iter().zip(&standings) {
-            hit.count(standing);
-        }
+        asked.hits.iter().for_each(Hit::count);
         Ok(response)
-    }
-
-    /// Whether the request is admitted, and where each hit stands.
-    async fn decide_all(
-        &self,
-        limits: &CurrentLimits,
-        asked: &Inquiry,
-    ) -> Result<(bool, Vec<Standing>), Status> {
-        let mut standings = vec![Standing::NONE; asked.hits.len()];
-        let mut rounds = Vec::new();
-        for members in asked.rounds()? {
-            let round = match self.decide(limits, &asked.hits, members).await {
-                Ok(round) => round,
-                Err(error) => {
-                    self.undo(&rounds).await;
-                    return Err(error);
-                }
-            };
-            round
-                .standings(&asked.hits)
-                .for_each(|(hit, standing)| standings[hit] = standing);
-            if !round.is_admitted() {
-                self.undo(&rounds).await;
-                return Ok((false, standings));
-            }
-            rounds.push(round);
-        }
-        Ok((true, standings))
     }
 }
 
 /// What a client may read of a hit: a limit that only watches has not refused it.
-fn status(hit: &Hit, standing: Standing) -> DescriptorStatus {
+fn status(hit: &Hit) -> DescriptorStatus {
+    let standing = hit.standing;
     let is_over = standing.refuses && !hit.found.is_shadow();
     let code = if is_over { Code::OverLimit } else { Code::Ok };
     DescriptorStatus {
@@ -104,25 +75,22 @@ fn seconds(wait: Duration) -> u64 {
 }
 
 /// The headers of the hit that refuses for the longest, or that has the least left.
-fn headers(hits: &[Hit], standings: &[Standing], is_admitted: bool) -> Vec<HeaderValue> {
-    let each = hits
-        .iter()
-        .zip(standings)
-        .filter(|(hit, _)| !hit.found.is_shadow());
+fn headers(hits: &[Hit], is_admitted: bool) -> Vec<HeaderValue> {
+    let each = hits.iter().filter(|hit| !hit.found.is_shadow());
     let tightest = if is_admitted {
-        each.min_by_key(|(_, standing)| standing.remaining)
+        each.min_by_key(|hit| hit.standing.remaining)
     } else {
-        each.filter(|(_, standing)| standing.refuses)
-            .max_by_key(|(_, standing)| standing.wait.unwrap_or(Duration::MAX))
+        each.filter(|hit| hit.standing.refuses)
+            .max_by_key(|hit| hit.standing.wait.unwrap_or(Duration::MAX))
     };
-    let Some((hit, standing)) = tightest else {
+    let Some(Hit {
+        found, standing, ..
+    }) = tightest
+    else {
         return Vec::new();
     };
     let mut headers = vec![
-        (
-            "RateLimit-Limit",
-            u64::from(hit.found.shown.requests_per_unit),
-        ),
+        ("RateLimit-Limit", u64::from(found.shown.requests_per_unit)),
         ("RateLimit-Remaining", standing.remaining),
         ("RateLimit-Reset", seconds(standing.reset)),
     ];

@@ -6,13 +6,11 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use tonic::Status;
 
 use super::CurrentLimits;
-use super::hit::Hit;
+use super::hit::{Hit, Standing};
 use crate::limits::{Hits, Match};
 
-/// More are for clients that want to keep the server busy: descriptors of a request, and keys that
-/// one limit has in it.
+/// More are for clients that want to keep the server busy.
 const MOST_DESCRIPTORS: usize = 1_000;
-const MOST_ROUNDS: usize = 16;
 
 /// What a request asks for.
 pub struct Inquiry {
@@ -76,7 +74,7 @@ impl Inquiry {
         Ok(asked)
     }
 
-    /// Descriptors that are one key of one policy are one hit.
+    /// Descriptors that are one key of one policy are one hit, of the smallest limit that they bring.
     fn add(&mut self, found: Match, hits: Hits) -> Demand {
         let Some(policy) = found.policy else {
             return Demand::Unlimited;
@@ -87,7 +85,11 @@ impl Inquiry {
             .position(|hit| hit.policy == policy && hit.found.key == found.key);
         Demand::Hit(match known {
             Some(known) => {
-                self.hits[known].hits = self.hits[known].hits.and(hits);
+                let hit = &mut self.hits[known];
+                hit.hits = hit.hits.and(hits);
+                if found.shown.requests_per_unit < hit.found.shown.requests_per_unit {
+                    hit.found = found;
+                }
                 known
             }
             None => {
@@ -95,30 +97,10 @@ impl Inquiry {
                     policy,
                     found,
                     hits,
+                    standing: Standing::default(),
                 });
                 self.hits.len() - 1
             }
         })
-    }
-
-    /// The hits in as few rounds as may be: a set holds a policy once.
-    pub fn rounds(&self) -> Result<Vec<Vec<usize>>, Status> {
-        let mut rounds: Vec<Vec<usize>> = Vec::new();
-        for (index, hit) in self.hits.iter().enumerate() {
-            let is_free = |round: &&mut Vec<usize>| {
-                round
-                    .iter()
-                    .all(|other| self.hits[*other].policy != hit.policy)
-            };
-            match rounds.iter_mut().find(is_free) {
-                Some(round) => round.push(index),
-                None => rounds.push(vec![index]),
-            }
-        }
-        if rounds.len() > MOST_ROUNDS {
-            let message = format!("a request has at most {MOST_ROUNDS} keys of one limit");
-            return Err(Status::invalid_argument(message));
-        }
-        Ok(rounds)
     }
 }

@@ -10,10 +10,11 @@ pub struct Hit {
     pub policy: usize,
     pub found: Match,
     pub hits: Hits,
+    pub standing: Standing,
 }
 
 /// Where a hit stands after the decision.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Standing {
     /// Whether its limit would refuse the request.
     pub refuses: bool,
@@ -22,17 +23,6 @@ pub struct Standing {
     /// Until the same request is admitted, or until something comes back.
     pub reset: Duration,
     pub wait: Option<Duration>,
-}
-
-impl Standing {
-    /// Of a hit that was not asked about, because another one refused the request before.
-    pub const NONE: Self = Self {
-        refuses: false,
-        remaining: 0,
-        capacity: 0,
-        reset: Duration::ZERO,
-        wait: None,
-    };
 }
 
 impl Hit {
@@ -51,7 +41,8 @@ impl Hit {
         }
     }
 
-    pub fn count(&self, standing: &Standing) {
+    pub fn count(&self) {
+        let standing = self.standing;
         let Hits::Charge(hits) = self.hits else {
             return;
         };

@@ -4,9 +4,9 @@ mod answer;
 mod ask;
 #[cfg(test)]
 mod cases;
+mod decide;
 mod hit;
 mod metadata;
-mod round;
 mod sets;
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,7 @@ impl Sets {
         if let Some(known) = known {
             return Ok(known);
         }
-        let set = Arc::new(backend.prepare(PolicySet::new(members.tree(policies))?)?);
+        let set = Arc::new(backend.prepare(PolicySet::repeating(members.tree(policies))?)?);
         let mut sets = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if sets.len() >= MOST_SETS || sets.len() * members.policies.len() >= MOST_POLICIES {
             sets.clear();

@@ -16,6 +16,8 @@ use throttle_core::{BoxBackend, ManualClock, MemoryBackend};
 use super::Service;
 use crate::limits::Config;
 use crate::settings::Settings;
+use crate::store::Store;
+use crate::tests::redis;
 
 pub struct Bench {
     service: Service,
@@ -223,13 +225,10 @@ async fn request_that_makes_no_sense_is_an_invalid_argument() {
         request(each.collect())
     };
     let key = |many| {
-        request(
-            (0..many)
-                .map(|n| descriptor(&[("user", &format!("{n}"))]))
-                .collect(),
-        )
+        let each = (0..many).map(|n| descriptor(&[("user", &format!("{n}"))]));
+        request(each.collect())
     };
-    for (most, more) in [(own(100, 1), own(1_001, 1)), (key(16), key(17))] {
+    for (most, more) in [(own(1_000, 1), own(1_001, 1)), (key(1_000), key(1_001))] {
         let admitted = bench.service.answer(&most).await.unwrap();
         assert_eq!(admitted.overall_code(), Code::Ok);
         let error = bench.service.answer(&more).await.unwrap_err();
@@ -337,6 +336,105 @@ async fn descriptors_of_one_rule_are_one_decision() {
         bench.left(twice).await,
         (false, vec![None, None]),
         "seven of six"
+    );
+}
+
+/// A service in memory and one on a Redis, which lives as long as the first part.
+async fn on_each_store() -> (impl Sized, [Service; 2]) {
+    let (redis, url) = redis().await;
+    let services = ["memory".to_owned(), url].map(|store| {
+        let settings = Settings {
+            store,
+            store_milliseconds: 10_000,
+            ..Settings::default()
+        };
+        let file = TWO.replace("minute", "year").replace("hour", "year");
+        let store = Store::open(&settings).unwrap();
+        Service::new(store.backend, config(&file), &settings)
+    });
+    (redis, services)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_request_charges_none_of_many_keys() {
+    let (_redis, services) = on_each_store().await;
+    for service in services {
+        let left = async |descriptors| {
+            let answer = service.answer(&request(descriptors)).await.unwrap();
+            let left = answer.statuses.iter().map(|status| status.limit_remaining);
+            (
+                answer.overall_code() == Code::Ok,
+                left.collect::<Vec<u32>>(),
+            )
+        };
+        let path = |n: usize, units| hits(&[("path", &format!("/{n}"))], units);
+        let all = |units| -> Vec<_> { (0..300).map(|n| path(n, units)).collect() };
+        // The last key and a key of another limit are nearly used up.
+        assert!(
+            left(vec![path(299, 8), hits(&[("user", "ada")], 20)])
+                .await
+                .0
+        );
+        assert!(!left(all(3)).await.0);
+        let mut with_another_limit = all(1);
+        with_another_limit.insert(150, descriptor(&[("user", "ada")]));
+        assert!(!left(with_another_limit).await.0);
+        // One key twice is asked for the sum.
+        let mut twice = all(1);
+        twice.extend([path(299, 1), path(299, 1)]);
+        assert!(!left(twice).await.0);
+        let mut untouched = vec![10; 299];
+        untouched.push(2);
+        assert_eq!(left(all(0)).await, (true, untouched));
+
+        let mut twice = all(1);
+        twice.push(path(299, 1));
+        let mut charged = vec![9; 299];
+        charged.extend([0, 0]);
+        assert_eq!(left(twice).await, (true, charged));
+    }
+}
+
+/// Were one key charged before another one refuses, these ten would not all be admitted.
+#[tokio::test(flavor = "multi_thread")]
+async fn request_that_will_be_refused_takes_nothing_from_others_for_a_moment() {
+    let (_redis, services) = on_each_store().await;
+    for service in services {
+        let path = |path| descriptor(&[("path", path)]);
+        let spent = request(vec![hits(&[("path", "/spent")], 10)]);
+        assert_eq!(
+            service.answer(&spent).await.unwrap().overall_code(),
+            Code::Ok
+        );
+        let refused = tokio::spawn({
+            let (service, both) = (service.clone(), request(vec![path("/a"), path("/spent")]));
+            async move {
+                for _ in 0..1_000 {
+                    let answer = service.answer(&both).await.unwrap();
+                    assert_eq!(answer.overall_code(), Code::OverLimit);
+                }
+            }
+        });
+        for left in (0..10).rev() {
+            let answer = service.answer(&request(vec![path("/a")])).await.unwrap();
+            assert_eq!(answer.statuses[0].limit_remaining, left);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        refused.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn own_limits_of_one_key_are_one_hit_of_the_smaller_limit() {
+    let bench = bench(TWO);
+    let ada: &[_] = &[("user", "ada")];
+    let both = || vec![own_limit(ada, 9, 2), own_limit(ada, 3, 2)];
+    assert_eq!(bench.left(both()).await, (true, vec![Some(1), Some(1)]));
+    assert_eq!(bench.left(both()).await, (false, vec![None, None]));
+    assert_eq!(
+        bench.left(vec![own_limit(ada, 9, 2)]).await,
+        (true, vec![Some(6)]),
+        "two were charged, and then none"
     );
 }
 
