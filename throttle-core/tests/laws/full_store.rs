@@ -388,6 +388,38 @@ fn law_04_waits_count_from_a_clock_that_has_stepped_back() {
     }
 }
 
+/// The clock has stepped back into the window of a key that was forgotten when that window ended.
+/// A charge of an absent key counts in the window after it, so a peek states the end of that one.
+#[test]
+fn law_04_a_peek_after_a_step_back_states_the_window_of_a_charge() {
+    const NOON: Timestamp = Timestamp::from_micros(1_790_078_400_000_000);
+    let clock = ManualClock::new(NOON);
+    let backend = MemoryBackend::builder()
+        .clock(clock.clone())
+        .max_keys(1)
+        .build();
+    let policy = |name, rate| Policy::new(name, FixedWindow::new(rate)).unwrap();
+    let hour = policy("hour", Rate::per_hour(9));
+    let prepare = |tree: PolicyTree| backend.prepare(PolicySet::new(tree).unwrap()).unwrap();
+    let alone = prepare(hour.clone().into());
+    let both = prepare(PolicyTree::All(vec![
+        hour.clone().into(),
+        policy("day", Rate::per_day(9)).into(),
+    ]));
+    let window = |set: &MemorySet, key: &'static str, cost| {
+        let calls = [0, 1].map(|_| Call::from(Key::from(key)).costing(cost));
+        let calls = &calls[..MemoryBackend::<ManualClock>::set(set).policies().len()];
+        backend.decide_now(set, calls).statuses()[0].effective_window(&hour)
+    };
+    window(&alone, "is forgotten", 1);
+    clock.advance(seconds(3_600));
+    window(&alone, "takes its room", 1);
+    clock.set(NOON.after_micros(1_800 * SECOND));
+    for (set, cost) in [(&alone, 0), (&both, 0), (&alone, 1)] {
+        assert_eq!(window(set, "ada", cost), seconds(5_400), "{cost} units");
+    }
+}
+
 /// A key whose bucket no other key shares is decided as if the bucket were the key's own. All but
 /// the shaper that refuses what it would delay: what it gives back depends on whether the schedule
 /// was free in between.
