@@ -74,7 +74,7 @@ impl Files {
             };
             match files.config(is_shadow) {
                 Ok(config) => {
-                    tracing::info!(domains = config.domains(), "other limits are in force");
+                    tracing::info!(domains = config.domains.len(), "other limits are in force");
                     metrics::counter!("ratelimit_config_load_success").increment(1);
                     service.replace(config);
                 }

@@ -3,24 +3,23 @@
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
-use axum::http::StatusCode;
+use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
-    self, RateLimitOverride,
+    Entry as EntryMessage, RateLimitOverride,
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::{Value, json};
 
 use crate::limits::Unit;
-use crate::service::Service;
+use crate::service::{Service, without_null};
 
-#[derive(Deserialize)]
+#[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-#[derive(Default)]
 pub struct Request {
     domain: String,
     descriptors: Vec<Descriptor>,
@@ -28,25 +27,25 @@ pub struct Request {
     hits_addend: u32,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct Descriptor {
     entries: Vec<Entry>,
     limit: Option<Limit>,
-    #[serde(alias = "hits_addend")]
-    hits_addend: Option<Hits>,
+    #[serde(alias = "hits_addend", deserialize_with = "number")]
+    hits_addend: Option<UInt64Value>,
     #[serde(alias = "is_negative_hits")]
     is_negative_hits: bool,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Entry {
     key: String,
     value: String,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct Limit {
     #[serde(alias = "requests_per_unit")]
@@ -55,11 +54,14 @@ struct Limit {
 }
 
 /// Numbers of 64 bits are texts in protobuf's JSON.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Hits {
-    Number(u64),
-    Text(String),
+fn number<'de, D: Deserializer<'de>>(json: D) -> Result<Option<UInt64Value>, D::Error> {
+    let written = match Value::deserialize(json)? {
+        Value::Null => return Ok(None),
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    let number = written.parse().map(|value| Some(UInt64Value { value }));
+    number.map_err(|_| Error::custom(format!("hitsAddend is {written:?}: write a number")))
 }
 
 /// `POST /json`
@@ -69,12 +71,9 @@ pub async fn answer(
 ) -> Response {
     let error =
         |status: StatusCode, message: &str| (status, message.to_owned() + "\n").into_response();
-    let request = match body
-        .map_err(|wrong| wrong.body_text())
-        .and_then(|Json(request)| request.read())
-    {
-        Ok(request) => request,
-        Err(wrong) => return error(StatusCode::BAD_REQUEST, &wrong),
+    let request = match body {
+        Ok(Json(request)) => RateLimitRequest::from(request),
+        Err(wrong) => return error(StatusCode::BAD_REQUEST, &wrong.body_text()),
     };
     match service.answer(&request).await {
         Ok(answer) => written(&answer),
@@ -85,63 +84,47 @@ pub async fn answer(
     }
 }
 
-impl Request {
-    fn read(self) -> Result<RateLimitRequest, String> {
-        let descriptors: Result<_, String> =
-            self.descriptors.into_iter().map(Descriptor::read).collect();
-        Ok(RateLimitRequest {
-            domain: self.domain,
-            descriptors: descriptors?,
-            hits_addend: self.hits_addend,
-        })
+impl From<Request> for RateLimitRequest {
+    fn from(request: Request) -> Self {
+        Self {
+            domain: request.domain,
+            descriptors: request.descriptors.into_iter().map(Into::into).collect(),
+            hits_addend: request.hits_addend,
+        }
     }
 }
 
-impl Descriptor {
-    fn read(self) -> Result<RateLimitDescriptor, String> {
-        let entry = |Entry { key, value }| rate_limit_descriptor::Entry { key, value };
-        let hits = self.hits_addend.map(|hits| match hits {
-            Hits::Number(hits) => Ok(hits),
-            Hits::Text(text) => text
-                .parse()
-                .map_err(|_| format!("hitsAddend is {text:?}: write a number")),
-        });
-        let limit = self.limit.map(|limit| RateLimitOverride {
-            requests_per_unit: limit.requests_per_unit,
-            unit: Unit::named(&limit.unit).map_or(0, Unit::number),
-        });
-        Ok(RateLimitDescriptor {
-            entries: self.entries.into_iter().map(entry).collect(),
-            limit,
-            hits_addend: hits.transpose()?.map(|value| UInt64Value { value }),
-            is_negative_hits: self.is_negative_hits,
-        })
+impl From<Descriptor> for RateLimitDescriptor {
+    fn from(descriptor: Descriptor) -> Self {
+        let entry = |Entry { key, value }| EntryMessage { key, value };
+        Self {
+            entries: descriptor.entries.into_iter().map(entry).collect(),
+            limit: descriptor.limit.map(|limit| RateLimitOverride {
+                requests_per_unit: limit.requests_per_unit,
+                unit: Unit::named(&limit.unit).map_or(0, Unit::number),
+            }),
+            hits_addend: descriptor.hits_addend,
+            is_negative_hits: descriptor.is_negative_hits,
+        }
     }
 }
 
 fn written(answer: &RateLimitResponse) -> Response {
-    let mut body = json!({
+    let headers = answer.response_headers_to_add.iter();
+    let shown = headers.map(|header| json!({ "key": header.key, "value": header.value }));
+    let shown: Vec<_> = shown.collect();
+    let body = without_null(json!({
         "overallCode": answer.overall_code().as_str_name(),
         "statuses": answer.statuses.iter().map(status).collect::<Vec<_>>(),
-    });
-    let headers = answer.response_headers_to_add.iter();
-    let headers: Vec<_> = headers
-        .map(|header| json!({ "key": header.key, "value": header.value }))
-        .collect();
-    if !headers.is_empty() {
-        body["responseHeadersToAdd"] = Value::Array(headers);
-    }
-    let code = if answer.overall_code() == Code::Ok {
-        StatusCode::OK
-    } else {
-        StatusCode::TOO_MANY_REQUESTS
+        "responseHeadersToAdd": (!shown.is_empty()).then_some(shown),
+    }));
+    let code = match answer.overall_code() {
+        Code::Ok => StatusCode::OK,
+        _ => StatusCode::TOO_MANY_REQUESTS,
     };
     let mut response = (code, Json(body)).into_response();
     for header in &answer.response_headers_to_add {
-        if let (Ok(name), Ok(value)) = (
-            header.key.parse::<axum::http::HeaderName>(),
-            header.value.parse(),
-        ) {
+        if let (Ok(name), Ok(value)) = (header.key.parse::<HeaderName>(), header.value.parse()) {
             response.headers_mut().insert(name, value);
         }
     }
@@ -149,18 +132,18 @@ fn written(answer: &RateLimitResponse) -> Response {
 }
 
 fn status(status: &DescriptorStatus) -> Value {
-    let mut shown = json!({ "code": status.code().as_str_name() });
-    if let Some(limit) = &status.current_limit {
-        shown["currentLimit"] = json!({ "requestsPerUnit": limit.requests_per_unit, "unit": limit.unit().as_str_name() });
-        if !limit.name.is_empty() {
-            shown["currentLimit"]["name"] = json!(limit.name);
-        }
-    }
-    if status.limit_remaining > 0 {
-        shown["limitRemaining"] = json!(status.limit_remaining);
-    }
-    if let Some(reset) = &status.duration_until_reset {
-        shown["durationUntilReset"] = json!(format!("{}s", reset.seconds));
-    }
-    shown
+    let limit = status.current_limit.as_ref().map(|limit| {
+        without_null(json!({
+            "name": (!limit.name.is_empty()).then_some(&limit.name),
+            "requestsPerUnit": limit.requests_per_unit,
+            "unit": limit.unit().as_str_name(),
+        }))
+    });
+    let reset = status.duration_until_reset.as_ref();
+    without_null(json!({
+        "code": status.code().as_str_name(),
+        "currentLimit": limit,
+        "limitRemaining": (status.limit_remaining > 0).then_some(status.limit_remaining),
+        "durationUntilReset": reset.map(|reset| format!("{}s", reset.seconds)),
+    }))
 }

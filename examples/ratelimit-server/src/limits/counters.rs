@@ -20,17 +20,6 @@ pub struct Counters {
     near: Counter,
 }
 
-/// How hits of a limit were decided.
-#[derive(Clone, Copy)]
-pub enum Counted {
-    Over,
-    /// Over a limit that only watches.
-    Watched,
-    Within,
-    /// Four fifths are used.
-    Near,
-}
-
 impl Counters {
     pub fn new(name: &str) -> Self {
         let of = |metric: &'static str| counter!(metric, "key" => name.to_owned());
@@ -59,19 +48,17 @@ impl Counters {
         Arc::clone(counters.or_insert_with(|| Arc::new(Self::new(name))))
     }
 
-    pub fn count(&self, hits: u64, counted: Counted) {
+    /// Counts hits of a limit. `is_near`: four fifths are used.
+    pub fn count(&self, hits: u64, refuses: bool, is_shadow: bool, is_near: bool) {
         self.total.increment(hits);
-        match counted {
-            Counted::Over => self.over.increment(hits),
-            Counted::Watched => {
-                self.over.increment(hits);
-                self.shadow.increment(hits);
-            }
-            Counted::Within => self.within.increment(hits),
-            Counted::Near => {
-                self.within.increment(hits);
-                self.near.increment(hits);
-            }
+        let (counted, also, is_both) = if refuses {
+            (&self.over, &self.shadow, is_shadow)
+        } else {
+            (&self.within, &self.near, is_near)
+        };
+        counted.increment(hits);
+        if is_both {
+            also.increment(hits);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A file as it is written. Every key that it may have is here; another one is an error.
 
 use serde::Deserialize;
-use serde_saphyr::Spanned;
+use serde_json::{Map, Value};
+use serde_saphyr::{Error, Location, Spanned};
 
 use super::algorithm::AlgorithmName;
 
@@ -30,26 +31,20 @@ pub struct Descriptor {
     #[serde(default)]
     pub share_threshold: bool,
     #[serde(default)]
-    pub metadata: serde_json::Map<String, serde_json::Value>,
+    pub metadata: Map<String, Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RateLimit {
     pub unit: Option<Spanned<String>>,
-    #[serde(default)]
     pub requests_per_unit: u32,
-    #[serde(default)]
     pub unlimited: bool,
-    #[serde(default)]
     pub name: String,
-    #[serde(default)]
     pub replaces: Vec<Replacement>,
     /// The keys from here on are this server's own.
-    #[serde(default)]
     pub algorithm: AlgorithmName,
     pub burst: Option<u64>,
-    #[serde(default)]
     pub charge_refused: bool,
 }
 
@@ -57,4 +52,26 @@ pub struct RateLimit {
 #[serde(deny_unknown_fields)]
 pub struct Replacement {
     pub name: Spanned<String>,
+}
+
+/// What is wrong at a place.
+pub fn wrong(location: Location, message: impl Into<String>) -> Error {
+    Error::Message {
+        msg: message.into(),
+        location,
+    }
+}
+
+/// An error in one line, which begins with the place.
+pub fn in_file(name: &str, error: &Error) -> anyhow::Error {
+    let error = error.without_snippet();
+    let text = error.to_string();
+    // The location is written at the end, too.
+    let message = text
+        .rsplit_once(" at line ")
+        .map_or(&*text, |(message, _)| message);
+    match error.location() {
+        Some(at) => anyhow::anyhow!("{name}:{}:{}: {message}", at.line(), at.column()),
+        None => anyhow::anyhow!("{name}: {message}"),
+    }
 }

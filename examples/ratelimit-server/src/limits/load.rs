@@ -2,55 +2,83 @@
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::RateLimit;
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::{Error, Location, Spanned};
+use throttle_core::{Algorithm, Policy};
 
 use super::algorithm::AlgorithmName;
 use super::config::Config;
 use super::counters::Counters;
-use super::file::{self, Descriptor};
-use super::node::{Node, Wildcard};
-use super::read_error::ReadError;
-use super::rule::{Limit, MetricName, Rule, policy};
+use super::file::{self, Descriptor, File, wrong};
+use super::node::Node;
+use super::rule::Rule;
 use super::unit::Unit;
 
 impl Config {
+    /// Adds a file.
+    pub fn add(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
+        self.read(text).map_err(|error| file::in_file(name, &error))
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), Error> {
+        let file: File = serde_saphyr::from_str(text)?;
+        let (domain, at) = (file.domain.value, file.domain.referenced);
+        if domain.is_empty() {
+            return Err(wrong(at, "the domain is empty; name it"));
+        }
+        if self.domains.contains_key(&domain) {
+            let message = format!(
+                "domain {domain:?} is in another file, too; write one file for each domain"
+            );
+            return Err(wrong(at, message));
+        }
+        let mut root = Node::default();
+        let descriptors = file.descriptors.unwrap_or_default();
+        self.load(&mut root, &domain, false, descriptors)?;
+        self.domains.insert(domain, root);
+        Ok(())
+    }
+
     /// Adds descriptors below a node. `parent` is its full key. `has_values`: its name in metrics
     /// holds values of requests.
-    pub(super) fn load(
+    fn load(
         &mut self,
         node: &mut Node,
         parent: &str,
         has_values: bool,
         descriptors: Vec<Descriptor>,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), Error> {
         for mut descriptor in descriptors {
-            let at = descriptor.key.referenced;
-            let key = &descriptor.key.value;
-            ReadError::when(key.is_empty(), at, "a descriptor's key is empty; name it")?;
-            let child = match descriptor.value.as_deref() {
+            let (key, at) = (&descriptor.key.value, descriptor.key.referenced);
+            let name = match descriptor.value.as_deref() {
                 None | Some("") => key.clone(),
                 Some(value) => format!("{key}_{value}"),
             };
-            let full_key = format!("{parent}.{child}");
-            let twice = format!("descriptor {full_key:?} is there twice; remove one");
-            ReadError::when(node.children.contains_key(&child), at, twice)?;
-            let wildcard = Wildcard::new(&child);
-            let shares_nothing = descriptor.share_threshold && wildcard.is_none();
-            let message = "share_threshold needs a value with an asterisk; add one, or remove it";
-            ReadError::when(shares_nothing, at, message)?;
-
+            let full_key = format!("{parent}.{name}");
+            if key.is_empty() {
+                return Err(wrong(at, "a descriptor's key is empty; name it"));
+            }
+            if node.children.contains_key(&name) {
+                let message = format!("descriptor {full_key:?} is there twice; remove one");
+                return Err(wrong(at, message));
+            }
+            if name.contains('*') {
+                node.wildcards.push(name.clone());
+            } else if descriptor.share_threshold {
+                let message =
+                    "share_threshold needs a value with an asterisk; add one, or remove it";
+                return Err(wrong(at, message));
+            }
             let nested = descriptor.descriptors.take().unwrap_or_default();
             let has_values = has_values || descriptor.value_to_metric;
-            let mut added = Node {
+            let mut child = Node {
+                name: name.clone(),
                 value_to_metric: descriptor.value_to_metric,
                 share_threshold: descriptor.share_threshold,
                 rule: self.rule(&full_key, has_values, descriptor)?,
                 ..Node::default()
             };
-            self.load(&mut added, &full_key, has_values, nested)?;
-            node.wildcards.extend(wildcard);
-            node.children.insert(child, added);
+            self.load(&mut child, &full_key, has_values, nested)?;
+            node.children.insert(name, child);
         }
         Ok(())
     }
@@ -60,7 +88,7 @@ impl Config {
         full_key: &str,
         has_values: bool,
         descriptor: Descriptor,
-    ) -> Result<Option<Arc<Rule>>, ReadError> {
+    ) -> Result<Option<Arc<Rule>>, Error> {
         let Some(Spanned {
             value: rate_limit,
             referenced: at,
@@ -69,87 +97,115 @@ impl Config {
         else {
             return Ok(None);
         };
-        let is_shadow = descriptor.shadow_mode || self.is_shadow;
-        let limit = self.limit(full_key, is_shadow, &rate_limit, at)?;
+        let mut rule = Rule {
+            full_key: full_key.to_owned(),
+            is_shadow: descriptor.shadow_mode || self.is_shadow,
+            is_quota: descriptor.quota_mode,
+            charges_refused: rate_limit.charge_refused && rate_limit.requests_per_unit > 0,
+            detailed_metric: descriptor.detailed_metric,
+            metadata: descriptor.metadata,
+            ..Rule::default()
+        };
+        if let Some((unit, algorithm)) = algorithm(&rate_limit, at)? {
+            let policy = self.add_policy(full_key, algorithm, rule.is_shadow);
+            rule.policy = Some(policy.map_err(|message| wrong(at, message))?);
+            rule.shown.requests_per_unit = rate_limit.requests_per_unit;
+            rule.shown.unit = unit.number();
+        }
+        if !(has_values || rule.detailed_metric) {
+            rule.counters = Some(Arc::new(Counters::new(full_key)));
+        }
+        rule.shown.name = rate_limit.name;
         for Spanned {
             value: name,
             referenced: at,
             ..
-        } in rate_limit.replaces.iter().map(|replaced| &replaced.name)
+        } in rate_limit
+            .replaces
+            .into_iter()
+            .map(|replaced| replaced.name)
         {
-            let message = "replaces has an empty name; write the name of another limit";
-            ReadError::when(name.is_empty(), *at, message)?;
-            let message = "a limit replaces itself; write the name of another limit";
-            ReadError::when(*name == rate_limit.name, *at, message)?;
+            if name.is_empty() {
+                let message = "replaces has an empty name; write the name of another limit";
+                return Err(wrong(at, message));
+            }
+            if name == rule.shown.name {
+                let message = "a limit replaces itself; write the name of another limit";
+                return Err(wrong(at, message));
+            }
+            rule.replaces.push(name);
         }
-        let replaces = rate_limit.replaces.into_iter();
-        let rule = Arc::new(Rule {
-            full_key: full_key.to_owned(),
-            name: rate_limit.name,
-            replaces: replaces.map(|replaced| replaced.name.value).collect(),
-            limit,
-            is_shadow,
-            is_quota: descriptor.quota_mode,
-            metric: match (descriptor.detailed_metric, has_values) {
-                (true, _) => MetricName::AllValues,
-                (false, true) => MetricName::SomeValues,
-                (false, false) => MetricName::FullKey(Arc::new(Counters::new(full_key))),
-            },
-            charges_refused: rate_limit.charge_refused,
-            metadata: descriptor.metadata,
-        });
+        let rule = Arc::new(rule);
         self.rules.push(Arc::clone(&rule));
         Ok(Some(rule))
     }
 
-    fn limit(
+    /// Adds a policy of the name that fits, audited if it only watches, and returns its index.
+    pub(super) fn add_policy(
         &mut self,
         full_key: &str,
+        algorithm: Algorithm,
         is_shadow: bool,
-        rate_limit: &file::RateLimit,
-        at: Location,
-    ) -> Result<Option<Limit>, ReadError> {
-        let named = rate_limit.unit.as_ref();
-        let named = named.filter(|unit| !unit.value.is_empty());
-        if rate_limit.unlimited {
+    ) -> Result<usize, String> {
+        let policy = Policy::new(&policy_name(full_key), algorithm);
+        let policy = policy.map_err(|error| error.to_string())?;
+        self.policies
+            .push(if is_shadow { policy.audit() } else { policy });
+        Ok(self.policies.len() - 1)
+    }
+}
+
+/// What a limit admits; `None` for an unlimited one.
+fn algorithm(
+    rate_limit: &file::RateLimit,
+    at: Location,
+) -> Result<Option<(Unit, Algorithm)>, Error> {
+    let unit = rate_limit.unit.as_ref();
+    let unit = match (
+        unit.filter(|unit| !unit.value.is_empty()),
+        rate_limit.unlimited,
+    ) {
+        (Some(unit), false) => unit,
+        (None, true) => return Ok(None),
+        (Some(unit), true) => {
             let message = "an unlimited descriptor has no unit; remove it";
-            return match named {
-                Some(unit) => Err(ReadError::new(unit.referenced, message)),
-                None => Ok(None),
-            };
+            return Err(wrong(unit.referenced, message));
         }
-        let Some(named) = named else {
-            let message = "unit is missing; write one from second to year";
-            return Err(ReadError::new(at, message));
-        };
-        let unit = Unit::named(&named.value).ok_or_else(|| {
-            let message = format!("unit is {:?}: write one from second to year", named.value);
-            ReadError::new(named.referenced, message)
-        })?;
-        let cannot_charge = rate_limit.charge_refused && rate_limit.algorithm.slides();
+        (None, false) => {
+            return Err(wrong(at, "unit is missing; write one from second to year"));
+        }
+    };
+    let known = Unit::named(&unit.value).ok_or_else(|| {
+        let message = format!("unit is {:?}: write one from second to year", unit.value);
+        wrong(unit.referenced, message)
+    })?;
+    if rate_limit.charge_refused && rate_limit.algorithm.slides() {
         let message = "charge_refused cannot be had with a sliding one; remove it, or choose \
             another algorithm";
-        ReadError::when(cannot_charge, at, message)?;
-
-        let algorithm = match rate_limit.requests_per_unit {
-            0 => AlgorithmName::FixedWindow.build(1, unit, None),
-            count => rate_limit
-                .algorithm
-                .build(u64::from(count), unit, rate_limit.burst),
-        };
-        let policy = algorithm
-            .and_then(|algorithm| policy(full_key, algorithm, is_shadow).map_err(|e| e.to_string()))
-            .map_err(|message| ReadError::new(at, message))?;
-        let index = self.policies.len();
-        self.policies.push(policy.clone());
-        Ok(Some(Limit {
-            index,
-            policy,
-            shown: RateLimit {
-                name: rate_limit.name.clone(),
-                requests_per_unit: rate_limit.requests_per_unit,
-                unit: unit.number(),
-            },
-        }))
+        return Err(wrong(at, message));
     }
+    let algorithm = match rate_limit.requests_per_unit {
+        0 => AlgorithmName::FixedWindow.build(1, known, None),
+        count => rate_limit
+            .algorithm
+            .build(count.into(), known, rate_limit.burst),
+    };
+    Ok(Some((
+        known,
+        algorithm.map_err(|message| wrong(at, message))?,
+    )))
+}
+
+/// The name of a policy, under which a store keeps its states: the key, with a digest where a name
+/// cannot hold it.
+fn policy_name(full_key: &str) -> String {
+    let fits = |letter: &char| (' '..='~').contains(letter);
+    if full_key.len() <= 64 && full_key.chars().all(|letter| fits(&letter)) {
+        return full_key.to_owned();
+    }
+    let start: String = full_key.chars().take(40).filter(fits).collect();
+    // FNV-1a: the same in every version and process.
+    let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let digest = full_key.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    format!("{start}#{digest:016x}")
 }

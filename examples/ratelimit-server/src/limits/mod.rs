@@ -5,15 +5,12 @@ mod config;
 mod counters;
 mod file;
 mod load;
-mod matched;
 mod node;
-mod read_error;
 mod rule;
 #[cfg(test)]
 mod tests;
 mod unit;
 
 pub use config::Config;
-pub use counters::Counted;
-pub use matched::{Hits, Match};
+pub use rule::Match;
 pub use unit::Unit;

@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tonic::Status;
 
 use crate::by_rules;
 
-use super::ask::{Demand, Inquiry};
-use super::hit::Hit;
+use super::ask::Inquiry;
+use super::hit::{Hit, seconds};
 use super::{Service, metadata};
 
 impl Service {
@@ -18,65 +18,39 @@ impl Service {
             return by_rules::answer(rules, request).await;
         }
         let limits = self.in_force();
-        let mut asked = Inquiry::new(&limits, request)?;
-        let is_admitted = self.decide(&limits, &mut asked.hits).await?;
-        let statuses = asked.descriptors.iter().map(|asks| match asks {
-            Demand::Nothing => DescriptorStatus {
-                code: Code::Ok.into(),
-                ..DescriptorStatus::default()
-            },
-            Demand::Unlimited => DescriptorStatus {
-                code: Code::Ok.into(),
-                limit_remaining: u32::MAX,
-                ..DescriptorStatus::default()
-            },
-            Demand::Hit(hit) => status(&asked.hits[*hit]),
-        });
-        let mut response = RateLimitResponse {
-            statuses: statuses.collect(),
-            ..RateLimitResponse::default()
-        };
-        response.set_overall_code(if is_admitted {
+        let Inquiry {
+            mut hits,
+            mut statuses,
+        } = Inquiry::new(&limits.config, request)?;
+        let is_admitted = self.decide(&limits, &mut hits).await?;
+        for hit in &hits {
+            hit.count();
+            for descriptor in &hit.descriptors {
+                statuses[*descriptor] = hit.status();
+            }
+        }
+        let code = if is_admitted {
             Code::Ok
         } else {
             Code::OverLimit
-        });
-        if self.has_headers {
-            response.response_headers_to_add = headers(&asked.hits, is_admitted);
-        }
-        if self.has_metadata {
-            response.dynamic_metadata = Some(metadata::of(request, &asked, &response.statuses));
-        }
-        asked.hits.iter().for_each(Hit::count);
-        Ok(response)
+        };
+        Ok(RateLimitResponse {
+            overall_code: code.into(),
+            statuses,
+            response_headers_to_add: if self.has_headers {
+                headers(&hits, is_admitted)
+            } else {
+                Vec::new()
+            },
+            dynamic_metadata: self.has_metadata.then(|| metadata::of(request, &hits)),
+            ..RateLimitResponse::default()
+        })
     }
-}
-
-/// What a client may read of a hit: a limit that only watches has not refused it.
-fn status(hit: &Hit) -> DescriptorStatus {
-    let standing = hit.standing;
-    let is_over = standing.refuses && !hit.found.is_shadow();
-    let code = if is_over { Code::OverLimit } else { Code::Ok };
-    DescriptorStatus {
-        code: code.into(),
-        current_limit: Some(hit.found.shown.clone()),
-        limit_remaining: u32::try_from(standing.remaining).unwrap_or(u32::MAX),
-        duration_until_reset: Some(envoy_types::pb::google::protobuf::Duration {
-            seconds: i64::try_from(seconds(standing.reset)).unwrap_or(i64::MAX),
-            nanos: 0,
-        }),
-        ..DescriptorStatus::default()
-    }
-}
-
-/// Whole seconds, after which the wait is over.
-fn seconds(wait: Duration) -> u64 {
-    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 /// The headers of the hit that refuses for the longest, or that has the least left.
 fn headers(hits: &[Hit], is_admitted: bool) -> Vec<HeaderValue> {
-    let each = hits.iter().filter(|hit| !hit.found.is_shadow());
+    let each = hits.iter().filter(|hit| !hit.is_shadow());
     let tightest = if is_admitted {
         each.min_by_key(|hit| hit.standing.remaining)
     } else {
@@ -89,18 +63,20 @@ fn headers(hits: &[Hit], is_admitted: bool) -> Vec<HeaderValue> {
     else {
         return Vec::new();
     };
-    let mut headers = vec![
-        ("RateLimit-Limit", u64::from(found.shown.requests_per_unit)),
-        ("RateLimit-Remaining", standing.remaining),
-        ("RateLimit-Reset", seconds(standing.reset)),
-    ];
-    if let Some(wait) = standing.wait.filter(|_| !is_admitted) {
-        headers.push(("Retry-After", seconds(wait)));
-    }
-    let header = |(key, value): (&str, u64)| HeaderValue {
+    let header = |key: &str, value: u64| HeaderValue {
         key: key.to_owned(),
         value: value.to_string(),
         raw_value: Vec::new(),
     };
-    headers.into_iter().map(header).collect()
+    let mut headers = Vec::with_capacity(4);
+    headers.push(header(
+        "RateLimit-Limit",
+        found.shown.requests_per_unit.into(),
+    ));
+    headers.push(header("RateLimit-Remaining", standing.remaining));
+    headers.push(header("RateLimit-Reset", seconds(standing.reset)));
+    if let Some(wait) = standing.wait.filter(|_| !is_admitted) {
+        headers.push(header("Retry-After", seconds(wait)));
+    }
+    headers
 }

@@ -1,13 +1,13 @@
 //! From the descriptors of a request to the hits that the store decides.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use tonic::Status;
 
-use super::CurrentLimits;
-use super::hit::{Hit, Standing};
-use crate::limits::{Hits, Match};
+use super::hit::{Hit, Standing, hits_of};
+use crate::limits::{Config, Match};
 
 /// More are for clients that want to keep the server busy.
 const MOST_DESCRIPTORS: usize = 1_000;
@@ -15,92 +15,74 @@ const MOST_DESCRIPTORS: usize = 1_000;
 /// What a request asks for.
 pub struct Inquiry {
     pub hits: Vec<Hit>,
-    /// For each descriptor.
-    pub descriptors: Vec<Demand>,
-}
-
-/// What a descriptor asks for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Demand {
-    /// No limit, or one that another limit replaces.
-    Nothing,
-    Unlimited,
-    /// The hit of this number.
-    Hit(usize),
+    /// The answers to the descriptors that are no hits: of these nothing is limited.
+    pub statuses: Vec<DescriptorStatus>,
 }
 
 impl Inquiry {
-    pub fn new(limits: &CurrentLimits, request: &RateLimitRequest) -> Result<Self, Status> {
-        if request.domain.is_empty() {
+    pub fn new(config: &Config, request: &RateLimitRequest) -> Result<Self, Status> {
+        let (domain, descriptors) = (&request.domain, &request.descriptors);
+        if domain.is_empty() {
             return Err(Status::invalid_argument("the domain is empty; name one"));
         }
-        if request.descriptors.is_empty() {
-            return Err(Status::invalid_argument(
-                "there is no descriptor; send at least one",
-            ));
-        }
-        if request.descriptors.len() > MOST_DESCRIPTORS {
-            let message = format!("a request has at most {MOST_DESCRIPTORS} descriptors");
+        if descriptors.is_empty() || descriptors.len() > MOST_DESCRIPTORS {
+            let message = format!("a request has 1 to {MOST_DESCRIPTORS} descriptors");
             return Err(Status::invalid_argument(message));
         }
-        let mut found = Vec::with_capacity(request.descriptors.len());
-        for descriptor in &request.descriptors {
-            found.push(
-                limits
-                    .config
-                    .find(&request.domain, descriptor)
-                    .map_err(Status::invalid_argument)?,
-            );
-        }
-        let rules = found
+        let found = descriptors
+            .iter()
+            .map(|descriptor| config.find(domain, descriptor));
+        let found: Result<Vec<_>, _> = found.collect();
+        let found = found.map_err(Status::invalid_argument)?;
+        let rules: Vec<_> = found
             .iter()
             .flatten()
-            .filter_map(|found| found.rule.as_ref());
-        let replaced: HashSet<String> = rules.flat_map(|rule| &rule.replaces).cloned().collect();
+            .map(|found| found.rule.clone())
+            .collect();
+        let replaced: BTreeSet<&String> = rules.iter().flat_map(|rule| &rule.replaces).collect();
         let mut asked = Self {
             hits: Vec::new(),
-            descriptors: Vec::new(),
+            statuses: Vec::new(),
         };
-        for (found, descriptor) in found.into_iter().zip(&request.descriptors) {
-            let asks = match found {
-                Some(found) if found.policy.is_none() => Demand::Unlimited,
-                Some(found) if !replaced.contains(found.name()) => {
-                    asked.add(found, Hits::of(descriptor, request.hits_addend))
-                }
-                _ => Demand::Nothing,
+        for (found, descriptor) in found.into_iter().zip(descriptors) {
+            let mut status = DescriptorStatus {
+                code: Code::Ok.into(),
+                ..DescriptorStatus::default()
             };
-            asked.descriptors.push(asks);
+            if let Some(found) = found {
+                match found.rule.policy {
+                    None => status.limit_remaining = u32::MAX,
+                    Some(_) if replaced.contains(&found.rule.shown.name) => {}
+                    Some(policy) => {
+                        asked.add(policy, found, hits_of(descriptor, request.hits_addend));
+                    }
+                }
+            }
+            asked.statuses.push(status);
         }
         Ok(asked)
     }
 
-    /// Descriptors that are one key of one policy are one hit, of the smallest limit that they bring.
-    fn add(&mut self, found: Match, hits: Hits) -> Demand {
-        let Some(policy) = found.policy else {
-            return Demand::Unlimited;
-        };
-        let known = self
-            .hits
-            .iter()
-            .position(|hit| hit.policy == policy && hit.found.key == found.key);
-        Demand::Hit(match known {
-            Some(known) => {
-                let hit = &mut self.hits[known];
-                hit.hits = hit.hits.and(hits);
+    /// Descriptors that are one key of one policy are one hit, of the smallest limit that they
+    /// bring.
+    fn add(&mut self, policy: usize, found: Match, hits: i128) {
+        let descriptor = self.statuses.len();
+        let mut known = self.hits.iter_mut();
+        match known.find(|hit| hit.policy == policy && hit.found.key == found.key) {
+            Some(hit) => {
+                hit.hits += hits;
+                hit.descriptors.push(descriptor);
                 if found.shown.requests_per_unit < hit.found.shown.requests_per_unit {
                     hit.found = found;
                 }
-                known
             }
-            None => {
-                self.hits.push(Hit {
-                    policy,
-                    found,
-                    hits,
-                    standing: Standing::default(),
-                });
-                self.hits.len() - 1
-            }
-        })
+            None => self.hits.push(Hit {
+                policy,
+                found,
+                hits,
+                descriptors: vec![descriptor],
+                standing: Standing::default(),
+            }),
+        }
     }
 }

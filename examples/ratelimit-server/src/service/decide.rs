@@ -6,10 +6,7 @@ use throttle_core::backend::{BoxPrepared, Call, Receipt, correction};
 use throttle_core::{Backend, BackendError, BoxBackend, Clock, SystemClock};
 use tonic::Status;
 
-use crate::limits::Hits;
-
 use super::hit::Hit;
-use super::sets::Members;
 use super::{CurrentLimits, Service};
 
 impl Service {
@@ -22,28 +19,15 @@ impl Service {
         if hits.is_empty() {
             return Ok(true);
         }
-        // A quota that only watches always passes, and one that passes is enough.
-        let is_quota = |hit: &Hit| hit.found.is_quota() && !hit.found.is_shadow();
-        let passes = hits
-            .iter()
-            .any(|hit| hit.found.is_quota() && hit.found.is_shadow());
         let mut hits: Vec<&mut Hit> = hits.iter_mut().collect();
-        hits.sort_by_key(|hit| (is_quota(hit), hit.policy));
-        let members = Members {
-            policies: hits.iter().map(|hit| hit.policy).collect(),
-            quotas: hits.iter().filter(|hit| is_quota(hit)).count(),
-            passes,
-        };
-        let set = limits
-            .sets
-            .find(&self.backend, limits.config.policies(), &members)
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        // Quotas are a part of the set, at its end.
+        hits.sort_by_key(|hit| (hit.is_quota(), hit.policy));
+        let policies = &limits.config.policies;
+        let set = limits.sets.find(&self.backend, policies, &hits);
+        let set = set.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let calls: Vec<_> = hits.iter().map(|hit| hit.call()).collect();
-        let units = |index: usize| match hits[index].hits {
-            Hits::Refund(units) => Some((units, 0)),
-            _ => None,
-        };
-        self.correct(&set, &calls, units).await;
+        let refund = |index: usize| (hits[index].hits < 0).then(|| (hits[index].units(), 0));
+        self.correct(&set, &calls, refund).await;
         let decision = match self.backend.decide_at_once(&set, &calls) {
             Some(decision) => decision,
             None => self
@@ -52,20 +36,15 @@ impl Service {
                 .await
                 .map_err(unavailable)?,
         };
-        let units = |index: usize| match &hits[index] {
-            Hit {
-                found,
-                hits: Hits::Charge(units),
-                ..
-            } if found.charges_refused() => {
-                (decision.statuses()[index].charged() == 0).then_some((0, *units))
-            }
-            _ => None,
+        let debit = |index: usize| {
+            let (hit, charged) = (&hits[index], decision.statuses()[index].charged());
+            let is_due = hit.found.rule.charges_refused && hit.hits > 0 && charged == 0;
+            is_due.then(|| (0, hit.units()))
         };
-        self.correct(&set, &calls, units).await;
+        self.correct(&set, &calls, debit).await;
         let policies = BoxBackend::set(&set).policies().iter();
         for ((hit, status), policy) in hits.into_iter().zip(decision.statuses()).zip(policies) {
-            hit.standing = hit.standing(policy, status);
+            hit.decided(policy, status);
         }
         Ok(decision.is_admitted())
     }

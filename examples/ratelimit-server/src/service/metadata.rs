@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
 use serde_json::{Map, Value as Json, json};
 
-use super::ask::{Demand, Inquiry};
+use super::hit::Hit;
 
-pub fn of(request: &RateLimitRequest, asked: &Inquiry, statuses: &[DescriptorStatus]) -> Struct {
+pub fn of(request: &RateLimitRequest, hits: &[Hit]) -> Struct {
     let descriptors = request.descriptors.iter().map(|descriptor| {
         let entries = descriptor.entries.iter();
         let entries: Vec<_> = entries
@@ -20,16 +19,8 @@ pub fn of(request: &RateLimitRequest, asked: &Inquiry, statuses: &[DescriptorSta
         without_null(json!({ "entries": entries, "hitsAddend": hits }))
     });
     let mut metadata = Map::new();
-    for (asks, status) in asked.descriptors.iter().zip(statuses) {
-        let Demand::Hit(hit) = asks else { continue };
-        if let Some(rule) = asked.hits[*hit]
-            .found
-            .rule
-            .as_ref()
-            .filter(|_| status.code() == Code::Ok)
-        {
-            merge(&mut metadata, &rule.metadata);
-        }
+    for hit in hits.iter().filter(|hit| hit.passes()) {
+        merge(&mut metadata, &hit.found.rule.metadata);
     }
     let whole = json!({
         "domain": request.domain,
@@ -43,7 +34,8 @@ pub fn of(request: &RateLimitRequest, asked: &Inquiry, statuses: &[DescriptorSta
     }
 }
 
-fn without_null(mut object: Json) -> Json {
+/// An object without the fields that are null, as protobuf writes it.
+pub fn without_null(mut object: Json) -> Json {
     if let Json::Object(fields) = &mut object {
         fields.retain(|_, value| !value.is_null());
     }

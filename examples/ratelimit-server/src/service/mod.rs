@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status};
 use crate::check::Check;
 use crate::limits::Config;
 use crate::settings::Settings;
+pub use metadata::without_null;
 use sets::Sets;
 
 /// The rate limit service. Clones share all.

@@ -1,26 +1,20 @@
 //! Sets of policies that requests have together, each prepared once.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use throttle_core::backend::BoxPrepared;
 use throttle_core::{AnyCharge, Backend, BoxBackend, ConfigError, Policy, PolicySet, PolicyTree};
 
+use super::hit::Hit;
+
 /// More combinations than this are for clients that invent them.
 const MOST_SETS: usize = 4_096;
 const MOST_POLICIES: usize = 1 << 14;
 
+/// By the indices of the policies.
 #[derive(Default)]
-pub struct Sets(RwLock<HashMap<Members, Arc<BoxPrepared>>>);
-
-/// Policies in their order in the set, those of quotas at the end.
-#[derive(Clone, Hash, PartialEq, Eq)]
-pub struct Members {
-    pub policies: Vec<usize>,
-    pub quotas: usize,
-    /// Whether a quota passes anyway; one of them has to admit otherwise.
-    pub passes: bool,
-}
+pub struct Sets(RwLock<BTreeMap<Vec<usize>, Arc<BoxPrepared>>>);
 
 impl Sets {
     #[cfg(test)]
@@ -28,45 +22,40 @@ impl Sets {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    /// The set of hits, those of quotas at the end.
     pub fn find(
         &self,
         backend: &BoxBackend,
         policies: &[Policy],
-        members: &Members,
+        hits: &[&mut Hit],
     ) -> Result<Arc<BoxPrepared>, ConfigError> {
-        let known = self
-            .0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(members)
-            .cloned();
-        if let Some(known) = known {
-            return Ok(known);
+        let members: Vec<usize> = hits.iter().map(|hit| hit.policy).collect();
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&members) {
+            return Ok(Arc::clone(known));
         }
-        let set = Arc::new(backend.prepare(PolicySet::repeating(members.tree(policies))?)?);
+        drop(known);
+        let set = PolicySet::repeating(tree(policies, hits))?;
+        let set = Arc::new(backend.prepare(set)?);
         let mut sets = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if sets.len() >= MOST_SETS || sets.len() * members.policies.len() >= MOST_POLICIES {
+        if sets.len() >= MOST_SETS || sets.len() * members.len() >= MOST_POLICIES {
             sets.clear();
         }
-        sets.insert(members.clone(), Arc::clone(&set));
+        sets.insert(members, Arc::clone(&set));
         Ok(set)
     }
 }
 
-impl Members {
-    fn tree(&self, policies: &[Policy]) -> PolicyTree {
-        let tree = |index: &usize| PolicyTree::from(policies[*index].clone());
-        let (others, quotas) = self.policies.split_at(self.policies.len() - self.quotas);
-        let mut all: Vec<_> = others.iter().map(tree).collect();
-        if self.passes {
-            let audited = quotas.iter().map(|index| policies[*index].clone().audit());
-            all.extend(audited.map(PolicyTree::from));
-        } else if !quotas.is_empty() {
-            all.push(PolicyTree::Any(
-                quotas.iter().map(tree).collect(),
-                AnyCharge::EveryAdmitting,
-            ));
-        }
-        PolicyTree::All(all)
+fn tree(policies: &[Policy], hits: &[&mut Hit]) -> PolicyTree {
+    let (quotas, others): (Vec<_>, Vec<_>) = hits.iter().partition(|hit| hit.is_quota());
+    let policy = |hit: &&&mut Hit| policies[hit.policy].clone();
+    let mut all: Vec<PolicyTree> = others.iter().map(|hit| policy(hit).into()).collect();
+    if quotas.iter().any(|hit| hit.is_shadow()) {
+        // One that only watches always passes, and one that passes is enough.
+        all.extend(quotas.iter().map(|hit| policy(hit).audit().into()));
+    } else if !quotas.is_empty() {
+        let quotas = quotas.iter().map(|hit| policy(hit).into());
+        all.push(PolicyTree::Any(quotas.collect(), AnyCharge::EveryAdmitting));
     }
+    PolicyTree::All(all)
 }

@@ -465,6 +465,18 @@ async fn own_limit_of_a_descriptor_goes_before_the_file() {
 }
 
 #[tokio::test]
+async fn own_limit_only_watches_if_every_limit_does() {
+    let bench = bench(TWO);
+    let mut config = Config::new(true);
+    config.add("limits.yaml", TWO).unwrap();
+    bench.service.replace(config);
+    let ada = || vec![own_limit(&[("user", "ada")], 1, 2)];
+    for _ in 0..3 {
+        assert_eq!(bench.left(ada()).await, (true, vec![Some(0)]));
+    }
+}
+
+#[tokio::test]
 async fn modes_decide_as_the_file_says() {
     let bench = bench(
         "
