@@ -291,6 +291,17 @@ impl Run {
         );
     }
 
+    /// The number of requests that a server refused to decide, and that count as perhaps charged. A
+    /// request that the machine makes late may have been charged.
+    pub(crate) fn unknown_though_answered(&self) -> usize {
+        self.degraded(|sample| {
+            matches!(
+                sample.heard,
+                Heard::Degraded { kind, uncharged: false, .. } if kind != BackendErrorKind::Timeout
+            )
+        })
+    }
+
     /// The number of degraded requests that match.
     pub(crate) fn degraded(&self, such: impl Fn(&Sample) -> bool) -> usize {
         self.samples

@@ -88,7 +88,8 @@ async fn master_demoted_with_its_connections_open() {
     for run in &report.runs {
         let stats = run.app.backend.stats();
         assert_eq!(
-            stats.unknown, 0,
+            run.unknown_though_answered(),
+            0,
             "the old master said that nothing was charged"
         );
         assert!(

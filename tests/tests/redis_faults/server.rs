@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use throttle_core::BackendErrorKind;
 use throttle_redis::{Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::Server;
 
-use crate::app::{Heard, Sample};
 use crate::course::Course;
 use crate::place;
 
@@ -121,16 +119,8 @@ async fn out_of_memory() {
     report.check_all("out of memory for 2 s", &server);
     for run in &report.runs {
         let stats = run.app.backend.stats();
-        // The server answered that nothing was charged; a request that the machine makes late may
-        // have been.
-        let unknown = |sample: &Sample| match sample.heard {
-            Heard::Degraded {
-                kind, uncharged, ..
-            } => !uncharged && kind != BackendErrorKind::Timeout,
-            _ => false,
-        };
         assert_eq!(
-            run.degraded(unknown),
+            run.unknown_though_answered(),
             0,
             "decisions that the server refused count as perhaps charged"
         );
@@ -173,7 +163,11 @@ async fn turned_into_a_replica() {
     report.check_charges(&[&server], 0);
     for run in &report.runs {
         let stats = run.app.backend.stats();
-        assert_eq!(stats.unknown, 0, "the server said that nothing was charged");
+        assert_eq!(
+            run.unknown_though_answered(),
+            0,
+            "the server said that nothing was charged"
+        );
         assert!(
             stats.connections <= 16,
             "{} connections in 4 s",

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 /// These tests do not measure how fast answers are.
 const PATIENT: Duration = Duration::from_secs(5);
 /// A silent end costs the requests of one deadline.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(600);
 
 fn builder(connector: impl Connector, deadline: Duration) -> RedisBuilder {
     RedisBackend::builder(connector).deadline(deadline)
@@ -219,14 +219,14 @@ async fn silence_costs_one_deadline(backend: RedisBackend, silence: impl Fn()) {
     backend.reset_all("silence").await.unwrap();
     let many = limits(&backend, "silence-many");
     assert_eq!(hundred(&many).await, (50, 0));
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    tokio::time::sleep(2 * SHORT).await;
     silence();
     let began = Instant::now();
     assert_eq!(hundred(&many).await, (0, 100));
     assert!(began.elapsed() < 4 * SHORT, "{:?}", began.elapsed());
     assert_eq!(hundred(&many).await, (0, 0), "{:?}", backend.stats());
     assert!(backend.is_healthy());
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    tokio::time::sleep(2 * SHORT).await;
     silence();
     let one = limits(&backend, "silence-one");
     let decide = || backend.decide(&one.prepared, &one.calls("ada", 1));
