@@ -1,5 +1,6 @@
 //! The files of limits, and what follows them while the server runs.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,28 +23,25 @@ impl Files {
         let Some(path) = path else {
             return Ok(Self::default());
         };
+        let shown = path.display();
+        let mut paths = vec![path.to_owned()];
+        if path.is_dir() {
+            let folder = std::fs::read_dir(path).and_then(|folder| {
+                let paths = folder.map(|entry| entry.map(|entry| entry.path()));
+                paths.collect()
+            });
+            paths = folder.with_context(|| format!("cannot read {shown}"))?;
+            let is_yaml = |name: &OsStr| name == "yaml" || name == "yml";
+            paths.retain(|path| path.is_file() && path.extension().is_some_and(is_yaml));
+            paths.sort_unstable();
+        }
         let read = |path: PathBuf| {
-            let text = std::fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            anyhow::Ok((path.display().to_string(), text))
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path);
+            let text = text.with_context(|| format!("cannot read {name}"))?;
+            anyhow::Ok((name, text))
         };
-        if !path.is_dir() {
-            return Ok(Self(vec![read(path.to_owned())?]));
-        }
-        let folder =
-            std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut files = Vec::new();
-        for entry in folder {
-            let path = entry?.path();
-            let is_yaml = path
-                .extension()
-                .is_some_and(|extension| extension == "yaml" || extension == "yml");
-            if is_yaml && path.is_file() {
-                files.push(read(path)?);
-            }
-        }
-        files.sort_unstable();
-        Ok(Self(files))
+        Ok(Self(paths.into_iter().map(read).collect::<Result<_, _>>()?))
     }
 
     /// The limits of all files.
@@ -61,33 +59,28 @@ impl Files {
             tokio::time::sleep(BETWEEN_READS).await;
             let path = path.clone();
             let read = tokio::task::spawn_blocking(move || Self::read(path.as_deref())).await;
-            let files = match read {
-                Ok(Ok(files)) if files != self => files,
-                Ok(Ok(_)) | Err(_) => continue,
-                Ok(Err(error)) => {
-                    tracing::error!(
-                        error = format!("{error:#}"),
-                        "the former limits stay in force"
-                    );
-                    continue;
+            let config = match read {
+                Ok(Ok(files)) if files != self => {
+                    // Wrong files are reported once.
+                    self = files;
+                    self.config(is_shadow)
                 }
+                Ok(Err(error)) => Err(error),
+                Ok(Ok(_)) | Err(_) => continue,
             };
-            match files.config(is_shadow) {
+            let counter = match config {
                 Ok(config) => {
                     tracing::info!(domains = config.domains.len(), "other limits are in force");
-                    metrics::counter!("ratelimit_config_load_success").increment(1);
                     service.replace(config);
+                    "ratelimit_config_load_success"
                 }
                 Err(error) => {
-                    tracing::error!(
-                        error = format!("{error:#}"),
-                        "the former limits stay in force"
-                    );
-                    metrics::counter!("ratelimit_config_load_error").increment(1);
+                    let error = format!("{error:#}");
+                    tracing::error!(error, "the former limits stay in force");
+                    "ratelimit_config_load_error"
                 }
-            }
-            // Wrong files are reported once.
-            self = files;
+            };
+            metrics::counter!(counter).increment(1);
         }
     }
 }

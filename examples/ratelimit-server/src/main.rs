@@ -16,7 +16,6 @@ mod tests;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Parser;
 use tracing::Level;
@@ -38,17 +37,7 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn run() -> anyhow::Result<()> {
+async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let settings = Settings::read(&arguments.settings, std::env::vars())?;
     if arguments.check {

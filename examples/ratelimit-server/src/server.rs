@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,7 +14,7 @@ use throttle_tower::Page;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::service::Routes;
 
 use crate::check::{Check, FileFollower};
 use crate::files::Files;
@@ -27,16 +28,16 @@ pub struct Server {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub admin: SocketAddr,
-    tasks: Tasks,
+    listeners: Listeners,
     health: tonic_health::server::HealthReporter,
     store: Store,
     shutdown: Duration,
     _following: Vec<FileFollower>,
 }
 
-/// The listeners.
-struct Tasks {
-    running: JoinSet<anyhow::Result<()>>,
+#[derive(Default)]
+struct Listeners {
+    running: JoinSet<std::io::Result<()>>,
     /// `true` ends them.
     stop: watch::Sender<bool>,
 }
@@ -49,68 +50,49 @@ impl Server {
         metrics: PrometheusHandle,
     ) -> anyhow::Result<Self> {
         let files = Files::read(settings.limits.as_deref())?;
-        let service = Service::new(
-            store.backend.clone(),
-            files.config(settings.shadow_mode)?,
-            &settings,
-        );
-        let page = Page::new();
-        let (mut by_rules, mut following) = (HashMap::new(), Vec::new());
+        let config = files.config(settings.shadow_mode)?;
+        let mut service = Service::new(store.backend.clone(), config, &settings);
+        let (page, mut following) = (Page::new(), Vec::new());
         let mut check = |name: &str, file: &Path| {
             let (check, follows) = Check::new(name, file, store.backend.clone(), &page)?;
             following.push(follows);
             anyhow::Ok(check)
         };
+        let mut by_rules = HashMap::new();
         for (domain, file) in &settings.domains {
             by_rules.insert(domain.clone(), check(domain, file)?);
         }
-        let service = service.with_rules(by_rules);
-        let check = settings.rules.as_deref().map(|file| check("check", file));
-        let check = check.transpose()?;
+        service.by_rules = Arc::new(by_rules);
+        let rules = settings.rules.as_deref();
+        let check = rules.map(|file| check("check", file)).transpose()?;
 
-        let mut tasks = Tasks {
-            running: JoinSet::new(),
-            stop: watch::Sender::new(false),
-        };
+        let mut listeners = Listeners::default();
         let app = App {
             service: service.clone(),
-            stopped: tasks.stop.subscribe(),
+            stopped: listeners.stop.subscribe(),
         };
-        let http = tasks.serve(
-            listen("http", settings.http).await?,
-            http::proxies(app.clone(), check),
-        )?;
-        let admin = tasks.serve(
-            listen("admin", settings.admin).await?,
-            http::operators(app, &page, metrics),
-        )?;
-
-        let listener = listen("grpc", settings.grpc).await?;
-        let grpc = listener.local_addr()?;
         let (health, health_service) = tonic_health::server::health_reporter();
         health
             .set_serving::<RateLimitServiceServer<Service>>()
             .await;
-        let router = tonic::transport::Server::builder()
+        let grpc = Routes::new(RateLimitServiceServer::new(service.clone()))
             .add_service(health_service)
-            .add_service(RateLimitServiceServer::new(service.clone()));
-        let ended = ended(tasks.stop.subscribe());
-        tasks.running.spawn(async move {
-            Ok(router
-                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), ended)
-                .await?)
-        });
+            .into_axum_router();
+        let grpc = listeners.serve("grpc", settings.grpc, grpc).await?;
+        let proxies = http::proxies(app.clone(), check);
+        let http = listeners.serve("http", settings.http, proxies).await?;
+        let operators = http::operators(app, &page, metrics);
+        let admin = listeners.serve("admin", settings.admin, operators).await?;
 
         tokio::spawn(files.follow(settings.limits, settings.shadow_mode, service));
-        let shutdown = Duration::from_secs(settings.shutdown_seconds);
         Ok(Self {
             grpc,
             http,
             admin,
-            tasks,
+            listeners,
             health,
             store,
-            shutdown,
+            shutdown: Duration::from_secs(settings.shutdown_seconds),
             _following: following,
         })
     }
@@ -136,9 +118,9 @@ impl Server {
         self.health
             .set_service_status("", tonic_health::ServingStatus::NotServing)
             .await;
-        self.tasks.stop.send_replace(true);
+        self.listeners.stop.send_replace(true);
         let all = async {
-            while let Some(task) = self.tasks.running.join_next().await {
+            while let Some(task) = self.listeners.running.join_next().await {
                 task??;
             }
             anyhow::Ok(())
@@ -152,29 +134,24 @@ impl Server {
     }
 }
 
-impl Tasks {
-    /// Serves HTTP, and returns the address.
-    fn serve(&mut self, listener: TcpListener, router: Router) -> anyhow::Result<SocketAddr> {
+impl Listeners {
+    /// Serves HTTP/1.1 and HTTP/2, and returns the address. `field` is the setting's.
+    async fn serve(
+        &mut self,
+        field: &str,
+        address: SocketAddr,
+        router: Router,
+    ) -> anyhow::Result<SocketAddr> {
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!("{field} is {address}: cannot listen there; choose another address")
+        })?;
         let address = listener.local_addr()?;
-        let ended = ended(self.stop.subscribe());
+        let mut stopped = self.stop.subscribe();
+        // An error says that the server is gone.
+        let ended = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
         let router = router.into_make_service_with_connect_info::<SocketAddr>();
-        self.running.spawn(async move {
-            Ok(axum::serve(listener, router)
-                .with_graceful_shutdown(ended)
-                .await?)
-        });
+        let serving = axum::serve(listener, router).with_graceful_shutdown(ended);
+        self.running.spawn(serving.into_future());
         Ok(address)
     }
-}
-
-async fn ended(mut stopped: watch::Receiver<bool>) {
-    // An error says that the server is gone.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-async fn listen(field: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let listening = TcpListener::bind(address).await;
-    listening.with_context(|| {
-        format!("{field} is {address}: cannot listen there; choose another address")
-    })
 }

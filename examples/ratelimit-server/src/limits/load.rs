@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_saphyr::{Error, Location, Spanned};
+use serde_saphyr::{Error, Location};
 use throttle_core::{Algorithm, Policy};
 
 use super::algorithm::AlgorithmName;
@@ -22,15 +22,10 @@ impl Config {
     fn read(&mut self, text: &str) -> Result<(), Error> {
         let file: File = serde_saphyr::from_str(text)?;
         let (domain, at) = (file.domain.value, file.domain.referenced);
-        if domain.is_empty() {
-            return Err(wrong(at, "the domain is empty; name it"));
-        }
-        if self.domains.contains_key(&domain) {
-            let message = format!(
-                "domain {domain:?} is in another file, too; write one file for each domain"
-            );
-            return Err(wrong(at, message));
-        }
+        check(!domain.is_empty(), at, "the domain is empty; name it")?;
+        let remedy = "is in another file, too; write one file for each domain";
+        let is_new = !self.domains.contains_key(&domain);
+        check(is_new, at, format!("domain {domain:?} {remedy}"))?;
         let mut root = Node::default();
         let descriptors = file.descriptors.unwrap_or_default();
         self.load(&mut root, &domain, false, descriptors)?;
@@ -54,19 +49,14 @@ impl Config {
                 Some(value) => format!("{key}_{value}"),
             };
             let full_key = format!("{parent}.{name}");
-            if key.is_empty() {
-                return Err(wrong(at, "a descriptor's key is empty; name it"));
-            }
-            if node.children.contains_key(&name) {
-                let message = format!("descriptor {full_key:?} is there twice; remove one");
-                return Err(wrong(at, message));
-            }
+            check(!key.is_empty(), at, "a descriptor's key is empty; name it")?;
+            let twice = format!("descriptor {full_key:?} is there twice; remove one");
+            check(!node.children.contains_key(&name), at, twice)?;
+            let shares_what = "share_threshold needs a value with an asterisk; add or remove it";
             if name.contains('*') {
                 node.wildcards.push(name.clone());
-            } else if descriptor.share_threshold {
-                let message =
-                    "share_threshold needs a value with an asterisk; add one, or remove it";
-                return Err(wrong(at, message));
+            } else {
+                check(!descriptor.share_threshold, at, shares_what)?;
             }
             let nested = descriptor.descriptors.take().unwrap_or_default();
             let has_values = has_values || descriptor.value_to_metric;
@@ -89,14 +79,10 @@ impl Config {
         has_values: bool,
         descriptor: Descriptor,
     ) -> Result<Option<Arc<Rule>>, Error> {
-        let Some(Spanned {
-            value: rate_limit,
-            referenced: at,
-            ..
-        }) = descriptor.rate_limit
-        else {
+        let Some(rate_limit) = descriptor.rate_limit else {
             return Ok(None);
         };
+        let (rate_limit, at) = (rate_limit.value, rate_limit.referenced);
         let mut rule = Rule {
             full_key: full_key.to_owned(),
             is_shadow: descriptor.shadow_mode || self.is_shadow,
@@ -116,23 +102,12 @@ impl Config {
             rule.counters = Some(Arc::new(Counters::new(full_key)));
         }
         rule.shown.name = rate_limit.name;
-        for Spanned {
-            value: name,
-            referenced: at,
-            ..
-        } in rate_limit
-            .replaces
-            .into_iter()
-            .map(|replaced| replaced.name)
-        {
-            if name.is_empty() {
-                let message = "replaces has an empty name; write the name of another limit";
-                return Err(wrong(at, message));
-            }
-            if name == rule.shown.name {
-                let message = "a limit replaces itself; write the name of another limit";
-                return Err(wrong(at, message));
-            }
+        for replaced in rate_limit.replaces {
+            let (name, at) = (replaced.name.value, replaced.name.referenced);
+            let message = "replaces has an empty name; write the name of another limit";
+            check(!name.is_empty(), at, message)?;
+            let message = "a limit replaces itself; write the name of another limit";
+            check(name != rule.shown.name, at, message)?;
             rule.replaces.push(name);
         }
         let rule = Arc::new(rule);
@@ -161,29 +136,19 @@ fn algorithm(
     at: Location,
 ) -> Result<Option<(Unit, Algorithm)>, Error> {
     let unit = rate_limit.unit.as_ref();
-    let unit = match (
-        unit.filter(|unit| !unit.value.is_empty()),
-        rate_limit.unlimited,
-    ) {
-        (Some(unit), false) => unit,
-        (None, true) => return Ok(None),
-        (Some(unit), true) => {
-            let message = "an unlimited descriptor has no unit; remove it";
-            return Err(wrong(unit.referenced, message));
-        }
-        (None, false) => {
-            return Err(wrong(at, "unit is missing; write one from second to year"));
-        }
+    let Some(unit) = unit.filter(|unit| !unit.value.is_empty()) else {
+        let message = "unit is missing; write one from second to year";
+        return check(rate_limit.unlimited, at, message).map(|()| None);
     };
+    let message = "an unlimited descriptor has no unit; remove it";
+    check(!rate_limit.unlimited, unit.referenced, message)?;
     let known = Unit::named(&unit.value).ok_or_else(|| {
         let message = format!("unit is {:?}: write one from second to year", unit.value);
         wrong(unit.referenced, message)
     })?;
-    if rate_limit.charge_refused && rate_limit.algorithm.slides() {
-        let message = "charge_refused cannot be had with a sliding one; remove it, or choose \
-            another algorithm";
-        return Err(wrong(at, message));
-    }
+    let cannot_charge = rate_limit.charge_refused && rate_limit.algorithm.slides();
+    let message = "charge_refused needs an algorithm that does not slide; remove it, or choose one";
+    check(!cannot_charge, at, message)?;
     let algorithm = match rate_limit.requests_per_unit {
         0 => AlgorithmName::FixedWindow.build(1, known, None),
         count => rate_limit
@@ -194,6 +159,10 @@ fn algorithm(
         known,
         algorithm.map_err(|message| wrong(at, message))?,
     )))
+}
+
+fn check(is_right: bool, at: Location, message: impl Into<String>) -> Result<(), Error> {
+    is_right.then_some(()).ok_or_else(|| wrong(at, message))
 }
 
 /// The name of a policy, under which a store keeps its states: the key, with a digest where a name

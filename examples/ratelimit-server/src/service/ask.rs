@@ -34,11 +34,9 @@ impl Inquiry {
             .map(|descriptor| config.find(domain, descriptor));
         let found: Result<Vec<_>, _> = found.collect();
         let found = found.map_err(Status::invalid_argument)?;
-        let rules: Vec<_> = found
-            .iter()
-            .flatten()
-            .map(|found| found.rule.clone())
-            .collect();
+        let rules = found.iter().flatten().map(|found| &found.rule);
+        let rules = rules.filter(|rule| !rule.replaces.is_empty());
+        let rules: Vec<_> = rules.cloned().collect();
         let replaced: BTreeSet<&String> = rules.iter().flat_map(|rule| &rule.replaces).collect();
         let mut asked = Self {
             hits: Vec::new(),

@@ -32,12 +32,13 @@ pub struct Service {
     backend: BoxBackend,
     in_force: Arc<ArcSwap<CurrentLimits>>,
     /// Domains with a rule file.
-    by_rules: Arc<HashMap<String, Check>>,
+    pub by_rules: Arc<HashMap<String, Check>>,
     has_headers: bool,
     has_metadata: bool,
 }
 
 /// The limits that decide now.
+#[derive(Default)]
 pub struct CurrentLimits {
     pub config: Config,
     sets: Sets,
@@ -45,37 +46,26 @@ pub struct CurrentLimits {
 
 impl Service {
     pub fn new(backend: BoxBackend, config: Config, settings: &Settings) -> Self {
-        Self {
+        let service = Self {
             backend,
-            in_force: Arc::new(ArcSwap::from_pointee(CurrentLimits::new(config))),
+            in_force: Arc::default(),
             by_rules: Arc::default(),
             has_headers: settings.headers,
             has_metadata: settings.dynamic_metadata,
-        }
-    }
-
-    /// Sets the domains whose limits are in rule files.
-    pub fn with_rules(mut self, by_rules: HashMap<String, Check>) -> Self {
-        self.by_rules = Arc::new(by_rules);
-        self
+        };
+        service.replace(config);
+        service
     }
 
     /// Puts other limits in force. What was used of limits of the same names stays used.
     pub fn replace(&self, config: Config) {
-        self.in_force.store(Arc::new(CurrentLimits::new(config)));
+        let sets = Sets::default();
+        self.in_force
+            .store(Arc::new(CurrentLimits { config, sets }));
     }
 
     pub fn in_force(&self) -> Arc<CurrentLimits> {
         self.in_force.load_full()
-    }
-}
-
-impl CurrentLimits {
-    fn new(config: Config) -> Self {
-        Self {
-            config,
-            sets: Sets::default(),
-        }
     }
 }
 
