@@ -11,9 +11,18 @@ use crate::key::Key;
 use crate::time::Timestamp;
 
 impl Store {
-    #[cfg(test)]
+    /// # Panics
+    ///
+    /// If the set [does not](crate::PolicySet::check_keys) decide such calls.
+    // A decision is large to be moved out of an `Option`.
+    #[inline(always)]
     pub(super) fn decide(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        self.try_decide(set, calls, now).expect("each key once")
+        match alone(set, calls) {
+            Some((parameters, key, cost)) => self.decide_alone(parameters, key, cost, now),
+            None => self
+                .decide_set(set, calls, now)
+                .expect("a request names each key of a policy once"),
+        }
     }
 
     /// `None` if the set [does not](crate::PolicySet::check_keys) decide such calls.
@@ -24,14 +33,10 @@ impl Store {
         calls: &[Call],
         now: Timestamp,
     ) -> Option<Decision> {
-        if let (Some(policy), [call]) = (&set.alone, calls)
-            && let Some(key) = &call.key
-            && call.is_usual()
-        {
-            let parameters = policy.parameters(call.tier());
-            return Some(self.decide_alone(parameters, key, call.cost, now));
+        match alone(set, calls) {
+            Some((parameters, key, cost)) => Some(self.decide_alone(parameters, key, cost, now)),
+            None => self.decide_set(set, calls, now),
         }
-        self.decide_set(set, calls, now)
     }
 
     /// Decides one policy on any key.
@@ -118,4 +123,16 @@ impl Store {
         }
         result
     }
+}
+
+/// What decides the calls if they are one usual call of a set of one policy.
+#[inline(always)]
+fn alone<'a>(set: &'a MemorySet, calls: &'a [Call]) -> Option<(&'a Parameters, &'a Key, u64)> {
+    if let (Some(policy), [call]) = (&set.alone, calls)
+        && let Some(key) = &call.key
+        && call.is_usual()
+    {
+        return Some((policy.parameters(call.tier()), key, call.cost));
+    }
+    None
 }
