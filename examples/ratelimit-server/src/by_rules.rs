@@ -2,7 +2,6 @@
 //! the request that the rules see.
 
 use axum::body::Body;
-use axum::http::header::HOST;
 use axum::http::{HeaderName, HeaderValue, Request, StatusCode};
 use envoy_types::pb::envoy::config::core::v3::HeaderValue as Added;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
@@ -56,28 +55,32 @@ fn described(request: &RateLimitRequest) -> Result<Request<Body>, Status> {
         .iter()
         .flat_map(|descriptor| &descriptor.entries)
     {
-        let wrong = |_| {
-            let message = format!(
-                "the key or the value of {:?} cannot be a header's",
-                entry.key
-            );
-            Status::invalid_argument(message)
-        };
         let bytes = entry.value.as_bytes();
-        let name = match entry.key.trim_start_matches(':') {
+        let fits = match entry.key.trim_start_matches(':') {
             "method" => {
-                *described.method_mut() = bytes.try_into().map_err(|_| wrong(()))?;
-                continue;
+                let method = bytes.try_into();
+                method
+                    .map(|method| *described.method_mut() = method)
+                    .is_ok()
             }
             "path" => {
-                *described.uri_mut() = bytes.try_into().map_err(|_| wrong(()))?;
-                continue;
+                let path = bytes.try_into();
+                path.map(|path| *described.uri_mut() = path).is_ok()
             }
-            "authority" | "host" => HOST,
-            key => key.parse().map_err(|_| wrong(()))?,
+            key => {
+                let key = if key == "authority" { "host" } else { key };
+                let header = key.parse::<HeaderName>().ok();
+                let header = header.zip(HeaderValue::from_bytes(bytes).ok());
+                header
+                    .map(|(name, value)| described.headers_mut().entry(name).or_insert(value))
+                    .is_some()
+            }
         };
-        let value = HeaderValue::from_bytes(bytes).map_err(|_| wrong(()))?;
-        described.headers_mut().entry(name).or_insert(value);
+        if !fits {
+            let key = &entry.key;
+            let message = format!("the key or the value of {key:?} cannot be a header's");
+            return Err(Status::invalid_argument(message));
+        }
     }
     let hits = u64::from(request.hits_addend.max(1));
     described.extensions_mut().insert(RequestHits(hits));

@@ -34,7 +34,7 @@ impl Store {
         let builder = match url.split_once("://") {
             Some(("redis" | "rediss", _)) => RedisBackend::builder(Single::new(url)?),
             Some(("redis+cluster", servers)) => {
-                let urls: Vec<String> = urls(servers).collect();
+                let urls = urls(servers);
                 let cluster = RedisBackend::builder(Cluster::new(urls.iter().map(String::as_str))?);
                 if settings.per_key_slot {
                     cluster.per_key_slot()
@@ -48,13 +48,10 @@ impl Store {
                         "store names no master: write redis+sentinel://host:26379,host:26379/master"
                     );
                 };
-                let (credentials, servers) = match servers.rsplit_once('@') {
-                    Some((credentials, servers)) => {
-                        (Some(format!("redis://{credentials}@master")), servers)
-                    }
-                    None => (None, servers),
-                };
-                let urls: Vec<String> = urls(servers).collect();
+                let split = servers.rsplit_once('@');
+                let credentials = split.map(|(user, _)| format!("redis://{user}@master"));
+                let servers = split.map_or(servers, |(_, servers)| servers);
+                let urls = urls(servers);
                 RedisBackend::builder(Sentinel::new(
                     urls.iter().map(String::as_str),
                     master,
@@ -76,31 +73,27 @@ impl Store {
 
     fn in_memory(snapshot: Option<PathBuf>) -> Self {
         let Some(path) = snapshot else {
-            return Self {
-                backend: BoxBackend::new(MemoryBackend::new()),
-                saver: None,
-            };
+            let (backend, saver) = (BoxBackend::new(MemoryBackend::new()), None);
+            return Self { backend, saver };
         };
-        let backend = MemoryBackend::builder()
-            .restore_file(&path)
-            .unwrap_or_else(|error| {
-                tracing::error!(%error, "the limits begin with unused keys");
-                MemoryBackend::new()
-            });
-        let saver = backend.save_every(path, BETWEEN_SAVES, |saved| {
+        let backend = MemoryBackend::builder().restore_file(&path);
+        let backend = backend.unwrap_or_else(|error| {
+            tracing::error!(%error, "the limits begin with unused keys");
+            MemoryBackend::new()
+        });
+        let saver = Some(backend.save_every(path, BETWEEN_SAVES, |saved| {
             if let Err(error) = saved {
                 tracing::error!(%error, "the counts were not saved");
             }
-        });
-        Self {
-            backend: BoxBackend::new(backend),
-            saver: Some(saver),
-        }
+        }));
+        let backend = BoxBackend::new(backend);
+        Self { backend, saver }
     }
 }
 
-fn urls(servers: &str) -> impl Iterator<Item = String> {
-    servers.split(',').map(|server| format!("redis://{server}"))
+fn urls(servers: &str) -> Vec<String> {
+    let servers = servers.split(',');
+    servers.map(|server| format!("redis://{server}")).collect()
 }
 
 #[cfg(test)]

@@ -57,30 +57,20 @@ impl Service {
         calls: &[Call],
         units: impl Fn(usize) -> Option<(u64, u64)>,
     ) {
-        let mut all: Option<Receipt> = None;
-        for (index, (call, policy)) in calls
-            .iter()
-            .zip(BoxBackend::set(set).policies())
-            .enumerate()
-        {
-            let Some((taken, used)) = units(index) else {
-                continue;
-            };
-            let at = self
-                .backend
-                .now(set, calls)
-                .unwrap_or_else(|| SystemClock::new().now());
-            let call = call
-                .clone()
-                .costing(taken.min(call.parameters(policy).capacity()));
-            let receipt =
-                Receipt::taken_at(at, index, policy, &call).map(|receipt| receipt.actual(used));
-            match (&mut all, receipt) {
-                (Some(all), Some(mut receipt)) => all.take_over(&mut receipt),
-                (all @ None, receipt) => *all = receipt,
-                (Some(_), None) => {}
-            }
-        }
+        let policies = BoxBackend::set(set).policies().iter();
+        let calls_of = calls.iter().zip(policies).enumerate();
+        let receipts = calls_of.filter_map(|(index, (call, policy))| {
+            let (taken, used) = units(index)?;
+            let most = call.parameters(policy).capacity();
+            let now = self.backend.now(set, calls);
+            let now = now.unwrap_or_else(|| SystemClock::new().now());
+            let call = call.clone().costing(taken.min(most));
+            Some(Receipt::taken_at(now, index, policy, &call)?.actual(used))
+        });
+        let all = receipts.reduce(|mut all, mut receipt| {
+            all.take_over(&mut receipt);
+            all
+        });
         if let Some(receipt) = all
             && let Err(error) = correction(self.backend.settle(set, receipt)).await
         {
