@@ -81,11 +81,8 @@ impl Check {
     ) -> Response {
         let (parts, _) = request.into_parts();
         let Some(request) = asked_about(parts, peer) else {
-            return (
-                StatusCode::BAD_REQUEST,
-                "the forwarded method or URI cannot be read\n",
-            )
-                .into_response();
+            let message = "the forwarded method or URI cannot be read\n";
+            return (StatusCode::BAD_REQUEST, message).into_response();
         };
         let mut response = check.decide(request).await;
         if let (StatusCode::TOO_MANY_REQUESTS, Some(deny)) = (response.status(), answer.deny) {

@@ -35,22 +35,14 @@ pub fn proxies(app: App, check: Option<Check>) -> Router {
 
 /// For operators. It needs a network of its own, or authentication.
 pub fn operators(app: App, page: &Page, metrics: PrometheusHandle) -> Router {
+    let limits = async |State(service): State<Service>| service.in_force().config.dump();
+    let content_type = [(CONTENT_TYPE, "text/plain; version=0.0.4")];
+    let metrics = async move || (content_type, metrics.render());
     Router::new()
-        .route(
-            "/rlconfig",
-            get(async |State(service): State<Service>| service.in_force().config.dump()),
-        )
+        .route("/rlconfig", get(limits))
         .route("/healthcheck", get(health))
         .with_state(app)
-        .route(
-            "/metrics",
-            get(async move || {
-                (
-                    [(CONTENT_TYPE, "text/plain; version=0.0.4")],
-                    metrics.render(),
-                )
-            }),
-        )
+        .route("/metrics", get(metrics))
         .nest_service("/page", page.router())
 }
 

@@ -23,6 +23,8 @@ use crate::service::Service;
 use crate::settings::Settings;
 use crate::store::Store;
 
+type Grpc = RateLimitServiceServer<Service>;
+
 /// A server that listens.
 pub struct Server {
     pub grpc: SocketAddr,
@@ -72,10 +74,8 @@ impl Server {
             stopped: listeners.stop.subscribe(),
         };
         let (health, health_service) = tonic_health::server::health_reporter();
-        health
-            .set_serving::<RateLimitServiceServer<Service>>()
-            .await;
-        let grpc = Routes::new(RateLimitServiceServer::new(service.clone()))
+        health.set_serving::<Grpc>().await;
+        let grpc = Routes::new(Grpc::new(service.clone()))
             .add_service(health_service)
             .into_axum_router();
         let grpc = listeners.serve("grpc", settings.grpc, grpc).await?;
@@ -112,9 +112,7 @@ impl Server {
     /// Takes no more requests, answers those that it has, and saves the counts.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         tracing::info!("ending");
-        self.health
-            .set_not_serving::<RateLimitServiceServer<Service>>()
-            .await;
+        self.health.set_not_serving::<Grpc>().await;
         self.health
             .set_service_status("", tonic_health::ServingStatus::NotServing)
             .await;

@@ -79,16 +79,17 @@ impl Settings {
         let mut settings =
             Self::parse(&text, environment).with_context(|| format!("in {}", path.display()))?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let paths = [
-            &mut settings.limits,
-            &mut settings.rules,
-            &mut settings.snapshot,
-        ];
-        let paths = paths
-            .into_iter()
-            .flatten()
-            .chain(settings.domains.values_mut());
-        paths.for_each(|path| *path = folder.join(&*path));
+        let Self {
+            limits,
+            rules,
+            snapshot,
+            domains,
+            ..
+        } = &mut settings;
+        let paths = [limits, rules, snapshot].into_iter().flatten();
+        for path in paths.chain(domains.values_mut()) {
+            *path = folder.join(&*path);
+        }
         Ok(settings)
     }
 

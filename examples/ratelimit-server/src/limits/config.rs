@@ -57,13 +57,9 @@ impl Config {
                     self.policies[policy].algorithm().name(),
                 )
             });
-            let Rule {
-                full_key,
-                is_shadow,
-                is_quota,
-                ..
-            } = &**rule;
-            format!("{full_key}: {limit} shadow_mode={is_shadow} quota_mode={is_quota}\n")
+            let (watches, is_quota) = (rule.is_shadow, rule.is_quota);
+            let full_key = &rule.full_key;
+            format!("{full_key}: {limit} shadow_mode={watches} quota_mode={is_quota}\n")
         };
         let mut lines: Vec<_> = self.rules.iter().map(line).collect();
         lines.sort_unstable();
@@ -89,13 +85,12 @@ impl Config {
         descriptor: &RateLimitDescriptor,
         own: &RateLimitOverride,
     ) -> Result<Match, String> {
-        let known = Unit::numbered(own.unit).zip(self.own.get(&own.unit));
-        let (unit, rule) = known.ok_or_else(|| {
-            format!(
-                "a descriptor's own limit has the unit {}: set one from second to year",
-                own.unit
-            )
-        })?;
+        let unit = own.unit;
+        let (unit, rule) = Unit::numbered(unit)
+            .zip(self.own.get(&unit))
+            .ok_or_else(|| {
+                format!("a descriptor's own limit has the unit {unit}: set one from second to year")
+            })?;
         let (mut key, mut metric) = (Key::builder().text(domain), domain.to_owned());
         for entry in &descriptor.entries {
             key = key.text(&entry.key).text(&entry.value);

@@ -1,14 +1,13 @@
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tonic::Status;
 
 use crate::by_rules;
 
 use super::ask::Inquiry;
-use super::hit::{Hit, seconds};
+use super::hit::{Hit, code, seconds};
 use super::{Service, metadata};
 
 impl Service {
@@ -29,54 +28,43 @@ impl Service {
                 statuses[*descriptor] = hit.status();
             }
         }
-        let code = if is_admitted {
-            Code::Ok
-        } else {
-            Code::OverLimit
-        };
         Ok(RateLimitResponse {
-            overall_code: code.into(),
+            overall_code: code(is_admitted),
             statuses,
-            response_headers_to_add: if self.has_headers {
-                headers(&hits, is_admitted)
-            } else {
-                Vec::new()
-            },
+            response_headers_to_add: self.headers(&hits, is_admitted),
             dynamic_metadata: self.has_metadata.then(|| metadata::of(request, &hits)),
             ..RateLimitResponse::default()
         })
     }
-}
 
-/// The headers of the hit that refuses for the longest, or that has the least left.
-fn headers(hits: &[Hit], is_admitted: bool) -> Vec<HeaderValue> {
-    let each = hits.iter().filter(|hit| !hit.is_shadow());
-    let tightest = if is_admitted {
-        each.min_by_key(|hit| hit.standing.remaining)
-    } else {
-        each.filter(|hit| hit.standing.refuses)
-            .max_by_key(|hit| hit.standing.wait.unwrap_or(Duration::MAX))
-    };
-    let Some(Hit {
-        found, standing, ..
-    }) = tightest
-    else {
-        return Vec::new();
-    };
-    let header = |key: &str, value: u64| HeaderValue {
-        key: key.to_owned(),
-        value: value.to_string(),
-        raw_value: Vec::new(),
-    };
-    let mut headers = Vec::with_capacity(4);
-    headers.push(header(
-        "RateLimit-Limit",
-        found.shown.requests_per_unit.into(),
-    ));
-    headers.push(header("RateLimit-Remaining", standing.remaining));
-    headers.push(header("RateLimit-Reset", seconds(standing.reset)));
-    if let Some(wait) = standing.wait.filter(|_| !is_admitted) {
-        headers.push(header("Retry-After", seconds(wait)));
+    /// The headers of the hit that refuses for the longest, or that has the least left.
+    fn headers(&self, hits: &[Hit], is_admitted: bool) -> Vec<HeaderValue> {
+        let each = hits.iter().filter(|hit| !hit.is_shadow());
+        let tightest = if is_admitted {
+            each.min_by_key(|hit| hit.standing.remaining)
+        } else {
+            each.filter(|hit| hit.standing.refuses)
+                .max_by_key(|hit| hit.standing.wait.unwrap_or(Duration::MAX))
+        };
+        let Some(Hit {
+            found, standing, ..
+        }) = tightest.filter(|_| self.has_headers)
+        else {
+            return Vec::new();
+        };
+        let header = |key: &str, value: u64| HeaderValue {
+            key: key.to_owned(),
+            value: value.to_string(),
+            raw_value: Vec::new(),
+        };
+        let limit = found.shown.requests_per_unit.into();
+        let wait = standing.wait.filter(|_| !is_admitted);
+        let wait = wait.map(|wait| header("Retry-After", seconds(wait)));
+        let headers = [
+            header("RateLimit-Limit", limit),
+            header("RateLimit-Remaining", standing.remaining),
+            header("RateLimit-Reset", seconds(standing.reset)),
+        ];
+        headers.into_iter().chain(wait).collect()
     }
-    headers
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
 use tonic::Status;
 
-use super::hit::{Hit, Standing, hits_of};
+use super::hit::{Hit, Standing, code, hits_of};
 use crate::limits::{Config, Match};
 
 /// More are for clients that want to keep the server busy.
@@ -44,7 +44,7 @@ impl Inquiry {
         };
         for (found, descriptor) in found.into_iter().zip(descriptors) {
             let mut status = DescriptorStatus {
-                code: Code::Ok.into(),
+                code: code(true),
                 ..DescriptorStatus::default()
             };
             if let Some(found) = found {

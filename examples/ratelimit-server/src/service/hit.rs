@@ -107,13 +107,8 @@ impl Hit {
 
     /// What a client may read.
     pub fn status(&self) -> DescriptorStatus {
-        let code = if self.passes() {
-            Code::Ok
-        } else {
-            Code::OverLimit
-        };
         DescriptorStatus {
-            code: code.into(),
+            code: code(self.passes()),
             current_limit: Some(self.found.shown.clone()),
             limit_remaining: u32::try_from(self.standing.remaining).unwrap_or(u32::MAX),
             duration_until_reset: Some(envoy_types::pb::google::protobuf::Duration {
@@ -123,6 +118,11 @@ impl Hit {
             ..DescriptorStatus::default()
         }
     }
+}
+
+pub fn code(passes: bool) -> i32 {
+    let code = if passes { Code::Ok } else { Code::OverLimit };
+    code.into()
 }
 
 /// Whole seconds, after which the wait is over.
