@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Query, State};
@@ -28,10 +29,9 @@ const FORWARDED_HOST: &str = "x-forwarded-host";
 #[derive(Clone)]
 pub struct Check {
     layer: ThrottleLayer<BoxBackend>,
+    /// It follows the file as long as it is kept.
+    _watch: Arc<Watch>,
 }
-
-/// What follows the file.
-pub struct FileFollower(#[expect(dead_code, reason = "it is kept")] Watch);
 
 #[derive(Deserialize)]
 pub struct Answer {
@@ -40,12 +40,7 @@ pub struct Answer {
 
 impl Check {
     /// `name` is what metrics and the page call the limits.
-    pub fn new(
-        name: &str,
-        file: &Path,
-        backend: BoxBackend,
-        page: &Page,
-    ) -> anyhow::Result<(Self, FileFollower)> {
+    pub fn new(name: &str, file: &Path, backend: BoxBackend, page: &Page) -> anyhow::Result<Self> {
         let hits = |parts: &Parts| parts.extensions.get().map_or(1, |RequestHits(hits)| *hits);
         let registry = Registry::new().cost("hits", hits);
         let builder = ThrottleLayer::builder(())
@@ -57,7 +52,8 @@ impl Check {
             Ok(change) => tracing::info!(%change, "other rules are in force"),
             Err(error) => tracing::error!(%error, "the former rules stay in force"),
         });
-        Ok((Self { layer }, FileFollower(handle.watch()?)))
+        let _watch = Arc::new(handle.watch()?);
+        Ok(Self { layer, _watch })
     }
 
     /// Whether a request may pass: 200, or the refusal.

@@ -86,25 +86,21 @@ pub async fn answer(
 
 impl From<Request> for RateLimitRequest {
     fn from(request: Request) -> Self {
-        Self {
-            domain: request.domain,
-            descriptors: request.descriptors.into_iter().map(Into::into).collect(),
-            hits_addend: request.hits_addend,
-        }
-    }
-}
-
-impl From<Descriptor> for RateLimitDescriptor {
-    fn from(descriptor: Descriptor) -> Self {
         let entry = |Entry { key, value }| EntryMessage { key, value };
-        Self {
+        let limit = |limit: Limit| RateLimitOverride {
+            requests_per_unit: limit.requests_per_unit,
+            unit: Unit::named(&limit.unit).map_or(0, Unit::number),
+        };
+        let descriptor = |descriptor: Descriptor| RateLimitDescriptor {
             entries: descriptor.entries.into_iter().map(entry).collect(),
-            limit: descriptor.limit.map(|limit| RateLimitOverride {
-                requests_per_unit: limit.requests_per_unit,
-                unit: Unit::named(&limit.unit).map_or(0, Unit::number),
-            }),
+            limit: descriptor.limit.map(limit),
             hits_addend: descriptor.hits_addend,
             is_negative_hits: descriptor.is_negative_hits,
+        };
+        Self {
+            domain: request.domain,
+            descriptors: request.descriptors.into_iter().map(descriptor).collect(),
+            hits_addend: request.hits_addend,
         }
     }
 }

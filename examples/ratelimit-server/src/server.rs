@@ -1,8 +1,7 @@
 //! The listeners, and the end of them.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
 
-use crate::check::{Check, FileFollower};
+use crate::check::Check;
 use crate::files::Files;
 use crate::http::{self, App};
 use crate::service::Service;
@@ -34,7 +33,6 @@ pub struct Server {
     health: tonic_health::server::HealthReporter,
     store: Store,
     shutdown: Duration,
-    _following: Vec<FileFollower>,
 }
 
 #[derive(Default)]
@@ -54,18 +52,13 @@ impl Server {
         let files = Files::read(settings.limits.as_deref())?;
         let config = files.config(settings.shadow_mode)?;
         let mut service = Service::new(store.backend.clone(), config, &settings);
-        let (page, mut following) = (Page::new(), Vec::new());
-        let mut check = |name: &str, file: &Path| {
-            let (check, follows) = Check::new(name, file, store.backend.clone(), &page)?;
-            following.push(follows);
-            anyhow::Ok(check)
-        };
-        let mut by_rules = HashMap::new();
-        for (domain, file) in &settings.domains {
-            by_rules.insert(domain.clone(), check(domain, file)?);
-        }
-        service.by_rules = Arc::new(by_rules);
-        let rules = settings.rules.as_deref();
+        let page = Page::new();
+        let check =
+            |name: &str, file: &PathBuf| Check::new(name, file, store.backend.clone(), &page);
+        let domains = settings.domains.iter();
+        let by_rules = domains.map(|(name, file)| Ok((name.clone(), check(name, file)?)));
+        service.by_rules = Arc::new(by_rules.collect::<anyhow::Result<_>>()?);
+        let rules = settings.rules.as_ref();
         let check = rules.map(|file| check("check", file)).transpose()?;
 
         let mut listeners = Listeners::default();
@@ -93,7 +86,6 @@ impl Server {
             health,
             store,
             shutdown: Duration::from_secs(settings.shutdown_seconds),
-            _following: following,
         })
     }
 

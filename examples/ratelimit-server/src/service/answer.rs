@@ -23,7 +23,6 @@ impl Service {
         } = Inquiry::new(&limits.config, request)?;
         let is_admitted = self.decide(&limits, &mut hits).await?;
         for hit in &hits {
-            hit.count();
             for descriptor in &hit.descriptors {
                 statuses[*descriptor] = hit.status();
             }

@@ -25,8 +25,6 @@ pub struct Standing {
     /// Whether its limit would refuse the request.
     pub refuses: bool,
     pub remaining: u64,
-    /// Whether four fifths of its limit are used.
-    is_near: bool,
     /// Until the same request is admitted, or until something comes back.
     pub reset: Duration,
     pub wait: Option<Duration>,
@@ -72,32 +70,28 @@ impl Hit {
         }
     }
 
-    /// Notes what the store has said.
+    /// Notes and counts what the store has said.
     pub fn decided(&mut self, policy: &Policy, status: &Status) {
         let own = self.found.own.as_ref().map(|own| policy.under(own));
         let policy = own.as_ref().unwrap_or(policy);
         let (refuses, wait) = (status.refuses(), status.retry_after());
         let is_empty = refuses || self.found.denies();
         let remaining = if is_empty { 0 } else { status.remaining() };
-        self.standing = Standing {
-            refuses,
-            remaining,
-            is_near: remaining < policy.algorithm().capacity() / 5,
-            reset: wait
-                .filter(|_| refuses)
-                .unwrap_or_else(|| status.effective_window(policy)),
-            wait,
+        let reset = match wait.filter(|_| refuses) {
+            Some(wait) => wait,
+            None => status.effective_window(policy),
         };
-    }
-
-    pub fn count(&self) {
         if self.hits > 0 {
-            let Standing {
-                refuses, is_near, ..
-            } = self.standing;
+            let is_near = remaining < policy.algorithm().capacity() / 5;
             let counters = &self.found.counters;
             counters.count(self.units(), refuses, self.is_shadow(), is_near);
         }
+        self.standing = Standing {
+            refuses,
+            remaining,
+            reset,
+            wait,
+        };
     }
 
     /// A limit that only watches passes all.
