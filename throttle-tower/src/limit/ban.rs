@@ -65,7 +65,7 @@ impl Limit {
     /// );
     /// ```
     pub fn ban(mut self, ban: Ban) -> Self {
-        self.applied.charge_rules.ban = Some(ban);
+        self.applied.charge_rules.used().ban = Some(ban);
         self
     }
 

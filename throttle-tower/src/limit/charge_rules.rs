@@ -3,10 +3,14 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use throttle_core::backend::Ban;
 
+use crate::throttle::{CHARGE_STEPS, ChargeSteps};
+
 /// What a limit says about the charges of requests that have ended. By default nothing: what was
 /// taken stays taken.
 #[derive(Clone, Default)]
 pub(crate) struct ChargeRules {
+    /// What the rules need, once one of them is set.
+    pub(crate) steps: Option<&'static ChargeSteps>,
     pub(crate) refund_if: Option<ByOutcome>,
     pub(crate) refund_aborted: bool,
     pub(crate) charge_refused: bool,
@@ -18,6 +22,12 @@ pub(crate) struct ChargeRules {
 type ByOutcome = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 
 impl ChargeRules {
+    /// These rules, of which some is to be set.
+    pub(super) fn used(&mut self) -> &mut Self {
+        self.steps = Some(&CHARGE_STEPS);
+        self
+    }
+
     /// Whether an admitted request's charge may change, or its response may be a strike.
     pub(crate) fn may_change(&self) -> bool {
         self.refund_if.is_some()

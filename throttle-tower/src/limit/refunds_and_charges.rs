@@ -43,7 +43,7 @@ impl Limit {
         mut self,
         refund: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
     ) -> Self {
-        let rules = &mut self.applied.charge_rules;
+        let rules = self.applied.charge_rules.used();
         rules.refund_if = Some(match rules.refund_if.take() {
             None => Arc::new(refund),
             Some(other) => {
@@ -62,7 +62,7 @@ impl Limit {
     /// its [settlements](crate::ThrottleLayer::settlements). If the store fails, or does not answer
     /// in time, what it has charged stays charged.
     pub fn refund_aborted(mut self) -> Self {
-        self.applied.charge_rules.refund_aborted = true;
+        self.applied.charge_rules.used().refund_aborted = true;
         self
     }
 
@@ -77,7 +77,7 @@ impl Limit {
     /// limit was closed because the store failed) are not charged. A key or a tier that needs a
     /// lookup is looked up also for a request that another limit refuses.
     pub fn charge_refused(mut self) -> Self {
-        self.applied.charge_rules.charge_refused = true;
+        self.applied.charge_rules.used().charge_refused = true;
         self
     }
 
@@ -107,7 +107,7 @@ impl Limit {
     ///     .settled_later();
     /// ```
     pub fn settled_later(mut self) -> Self {
-        self.applied.charge_rules.settled_later = true;
+        self.applied.charge_rules.used().settled_later = true;
         self
     }
 }

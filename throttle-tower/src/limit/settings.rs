@@ -18,6 +18,7 @@ use super::warn_at::WarnAt;
 use crate::client_ip::ClientIp;
 use crate::client_ip::first_requests::FirstRequests;
 use crate::extract::KeyExtractor;
+use crate::throttle::QueueSteps;
 
 /// How a limit is applied to requests.
 #[derive(Clone)]
@@ -42,6 +43,8 @@ pub(crate) struct LimitSettings {
     pub(crate) charge_rules: ChargeRules,
     /// How long a request may be queued that would be refused.
     pub(crate) wait_up_to: Option<Duration>,
+    /// What that needs.
+    pub(crate) queue_steps: Option<&'static QueueSteps>,
     pub(crate) priority: Option<Arc<Priority>>,
     /// `None` if it is enforced.
     pub(crate) audit: Option<Audit>,
@@ -70,6 +73,7 @@ impl LimitSettings {
             key_history: KeyHistory::default(),
             charge_rules: ChargeRules::default(),
             wait_up_to: None,
+            queue_steps: None,
             priority: None,
             audit: None,
             warn_at: None,

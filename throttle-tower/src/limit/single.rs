@@ -17,6 +17,7 @@ use super::resolved_kind::ResolvedKind;
 use super::settings::LimitSettings;
 use super::warn_at::WarnAt;
 use crate::extract::KeyExtractor;
+use crate::throttle::QUEUE_STEPS;
 
 /// Starts a limit: a public name and a kind, which is an algorithm for a rate or
 /// [`InFlight`](crate::InFlight). Next, set [the key](Unkeyed::by) that it is applied by.
@@ -425,6 +426,7 @@ impl Limit {
     /// ```
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
         self.applied.wait_up_to = Some(longest);
+        self.applied.queue_steps = Some(&QUEUE_STEPS);
         self
     }
 

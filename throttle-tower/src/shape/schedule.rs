@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use throttle_core::backend::{BoxPrepared, Receipt};
-use throttle_core::{BoxBackend, Key, LocalShare};
+use throttle_core::{Backend, BoxBackend, Key, LocalShare};
 use tokio::time::Instant;
 
 use super::error::Pause;
@@ -87,7 +87,15 @@ impl Schedule {
     pub(super) fn settle(&self, receipt: Receipt, settled: impl FnOnce() + Send + 'static) {
         let share = self.share.as_ref();
         let background = &self.background;
-        background.settle(&self.backend, &self.prepared, share, receipt, None, settled);
+        let settle = |receipt| self.backend.settle(&self.prepared, receipt);
+        background.settle(
+            settle,
+            self.backend.can_fail(),
+            share,
+            receipt,
+            None,
+            settled,
+        );
     }
 
     /// The next turn of a key may be due earlier or later than was known.

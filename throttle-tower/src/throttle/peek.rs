@@ -7,7 +7,7 @@ use throttle_core::{Backend, BackendError, Decision, Policy};
 use super::layer::ThrottleLayer;
 use super::limit_report::LimitReport;
 use super::peek_states::{Absence, PeekStates, PermitState};
-use super::shared_layer::SharedLayer;
+use super::shared_layer::{ErasedLayer, SharedLayer};
 use super::steps::ask::{Calls, Inquiry, RequestCalls, ask};
 use super::steps::decide::report;
 use super::steps::look_up::look_up;

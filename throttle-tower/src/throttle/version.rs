@@ -14,7 +14,7 @@ use super::permits::Permits;
 use super::report_built::report_built;
 use super::response_options::ResponseOptions;
 use super::selection_table::SelectionTable;
-use super::shared_layer::SharedLayer;
+use super::shared_layer::{LayerCommon, SharedLayer};
 use super::warning::{Warning, Watch};
 use crate::event::{LayerVersion, LimitInfo};
 use crate::limit::{CompiledLimits, KeySource, LimitSettings, OnError, check_refuses};
@@ -108,23 +108,25 @@ pub(super) fn without_local_share<B: Backend>(
     let uses = OptionalSteps::of(&applied, &permits);
     // A queue is known by the index of its limit.
     let narrowed = match uses.queues {
-        false => SelectionTable::new(&applied, backend.can_fail()),
-        true => None,
+        None => SelectionTable::new(&applied, backend.can_fail()),
+        Some(_) => None,
     };
     Ok(SharedLayer {
         backend,
-        version,
         prepared,
-        selections: Arc::default(),
-        applied,
-        uses,
-        sources: Arc::default(),
-        permits,
-        queues: Arc::default(),
-        share: None,
-        options,
-        announced,
         narrowed,
+        common: LayerCommon {
+            version,
+            selections: Arc::default(),
+            applied,
+            uses,
+            sources: Arc::default(),
+            permits,
+            queues: Arc::default(),
+            share: None,
+            options,
+            announced,
+        },
     })
 }
 
@@ -165,11 +167,12 @@ pub(super) fn make_share<B: Backend>(shared: &mut SharedLayer<B>) -> Result<(), 
     }
     let on_error = |index: usize| shared.options.on_error_of(shared.applied.get(index)?);
     let store = shared.options.local_store.clone().unwrap_or_default();
-    shared.share = Shares::new(&store, B::set(&shared.prepared), &on_error)?;
-    if let Some(share) = &shared.share {
+    let share = Shares::new(&store, B::set(&shared.prepared), &on_error)?;
+    if let Some(share) = &share {
         Arc::make_mut(&mut shared.announced).set_share(share.set());
         shared.options.local_store = Some(store);
     }
+    shared.share = share;
     Ok(())
 }
 

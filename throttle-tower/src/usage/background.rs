@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use throttle_core::backend::{Receipt, correction};
-use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare};
+use throttle_core::backend::{Answer, Receipt, correction};
+use throttle_core::{BackendError, BackendErrorKind, LocalShare};
 use tokio::runtime::Handle;
 
 use crate::caught::caught;
@@ -91,10 +91,10 @@ pub(crate) type StepFuture = Pin<Box<dyn Future<Output = Result<(), BackendError
 impl Background {
     /// Settles a receipt: at this process's share what that took, and only the rest at the store.
     /// Calls `settled` when all of it is settled.
-    pub(crate) fn settle<B: Backend>(
+    pub(crate) fn settle(
         &self,
-        backend: &B,
-        prepared: &Arc<B::Prepared>,
+        settle: impl FnOnce(Receipt) -> Answer<()>,
+        can_fail: bool,
         share: Option<&LocalShare>,
         receipt: Receipt,
         runtime: Option<&Handle>,
@@ -107,9 +107,9 @@ impl Background {
         let Some(receipt) = rest else {
             return settled();
         };
-        let settling = backend.settle(prepared, receipt);
+        let settling = settle(receipt);
         let step = async move { settling.await.map(|()| settled()) };
-        self.send(Box::pin(step), runtime, backend.can_fail());
+        self.send(Box::pin(step), runtime, can_fail);
     }
 
     /// Polls the step once in the current runtime, and spawns the rest there. Without a current
@@ -218,7 +218,7 @@ mod tests {
 
     use throttle_core::backend::Call;
     use throttle_core::{
-        Cost, FixedWindow, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
+        Backend, Cost, FixedWindow, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
     };
     use tokio::sync::oneshot;
 
@@ -412,7 +412,8 @@ mod tests {
         let settle = |receipt: Receipt, share| {
             let counted = Arc::clone(&settled);
             let receipt = receipt.actual(10);
-            background.settle(&backend, &prepared, share, receipt, None, move || {
+            let settle = |receipt| Box::pin(backend.settle(&prepared, receipt)) as _;
+            background.settle(settle, false, share, receipt, None, move || {
                 counted.fetch_add(1, Ordering::SeqCst);
             });
             settled.load(Ordering::SeqCst)

@@ -15,9 +15,10 @@ use super::standings::{ChargeChange, Standings};
 use super::tally::{Step, Tally, joined};
 use crate::limit::ChargeRules;
 use crate::lock::lock;
+use crate::throttle::{ErasedLayer, write_settled};
 
 /// The layer that made a charge, whatever its backend.
-pub(crate) trait Ledger: Send + Sync {
+pub(crate) trait Ledger {
     fn policies(&self) -> &[Policy];
     fn charge_rules(&self, index: usize) -> &ChargeRules;
     /// Peeks at the keys of charges, if the backend can without waiting.
@@ -32,7 +33,7 @@ pub(crate) trait Ledger: Send + Sync {
 /// The lock is held while a step is chosen, never while it is done.
 pub(crate) struct Account {
     /// The user's closures in it may be of any kind; one that panics leaves nothing half done here.
-    ledger: AssertUnwindSafe<Arc<dyn Ledger>>,
+    ledger: AssertUnwindSafe<Arc<dyn ErasedLayer>>,
     state: Mutex<ChargeState>,
     /// Where steps go on that have to be waited for, because the request may end outside of a
     /// runtime.
@@ -53,7 +54,7 @@ impl ChargeState {
 
 impl Account {
     pub(crate) fn new(
-        ledger: Arc<dyn Ledger>,
+        ledger: Arc<dyn ErasedLayer>,
         tallies: Vec<Tally>,
         runtime: Option<Handle>,
     ) -> Arc<Self> {
@@ -85,7 +86,7 @@ impl Account {
     /// Changes the tallies, then does the steps that follow.
     fn change<T>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut ChargeState, &dyn Ledger, &mut Vec<Step>) -> T,
+        change: impl FnOnce(&mut ChargeState, &(dyn ErasedLayer + 'static), &mut Vec<Step>) -> T,
     ) -> T {
         let mut steps = Vec::new();
         let result = change(&mut self.state(), &**self.ledger, &mut steps);
@@ -190,7 +191,11 @@ impl Account {
         // After the steps, which memory has done by now.
         let standings = (!changes.is_empty()).then(|| {
             let peek = self.ledger.peek(&changes);
-            Standings { changes, peek }
+            Standings {
+                changes,
+                peek,
+                write: write_settled,
+            }
         });
         (is_open, standings)
     }
@@ -226,12 +231,25 @@ impl fmt::Debug for Account {
 
 /// A request that is under way, held by its future and then by its body. Dropping it makes the
 /// charges final.
+///
+/// It is part of every request's guard, so it points to what programs without such charges do not
+/// contain.
 #[derive(Debug)]
-pub(crate) struct Open(Arc<Account>);
+pub(crate) struct Open {
+    account: Arc<Account>,
+    answered: SettleHead,
+    ended: fn(&Arc<Account>),
+}
+
+type SettleHead = fn(&Arc<Account>, StatusCode, &HeaderMap) -> (bool, Option<Standings>);
 
 impl Open {
     pub(crate) const fn new(account: Arc<Account>) -> Self {
-        Self(account)
+        Self {
+            account,
+            answered: Account::answered,
+            ended: Account::ended,
+        }
     }
 
     /// Settles what the head of the response decides. Returns `None` instead of it if
@@ -241,13 +259,13 @@ impl Open {
         status: StatusCode,
         headers: &HeaderMap,
     ) -> (Option<Self>, Option<Standings>) {
-        let (is_open, standings) = self.0.answered(status, headers);
+        let (is_open, standings) = (self.answered)(&self.account, status, headers);
         (is_open.then_some(self), standings)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.ended();
+        (self.ended)(&self.account);
     }
 }

@@ -1,5 +1,8 @@
+use http::HeaderMap;
 use throttle_core::backend::Call;
 use throttle_core::{Decision, Status};
+
+use crate::throttle::LimitReport;
 
 /// What a handler or the head of the response has made of a charge.
 pub(crate) struct ChargeChange {
@@ -17,6 +20,8 @@ pub(crate) struct Standings {
     pub(super) changes: Vec<ChargeChange>,
     /// A peek at their keys, if the backend peeks without waiting.
     pub(super) peek: Option<Decision>,
+    /// Writes headers of it. A program without late charges does not contain it.
+    pub(crate) write: fn(&LimitReport, &Self, &mut HeaderMap, bool),
 }
 
 impl Standings {

@@ -3,26 +3,45 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Answer, Call, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision, Policy, Status};
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
 use super::decision_at_once::decision_at_once;
+use super::dropped_decision::RefundOnDrop;
 use super::strike;
 use crate::event::{Activity, Observers};
 use crate::limit::ChargeRules;
 use crate::throttle::local_shares::Shares;
-use crate::throttle::shared_layer::SharedLayer;
-use crate::usage::{Account, ChargeChange, Ledger, Step, Tally};
+use crate::throttle::shared_layer::{ErasedLayer, SharedLayer};
+use crate::usage::{Account, ChargeChange, Ledger, Open, Step, Tally, Usage};
 
-/// Opens the account of an admitted request whose charge may change.
-pub(super) fn open_account<B: Backend>(
-    shared: &Arc<SharedLayer<B>>,
+/// The steps of limits whose charges may change after the decision, or that charge refusals.
+pub(crate) struct ChargeSteps {
+    pub(super) open_account: fn(Arc<dyn ErasedLayer>, &Decision, &[Call], &mut Parts) -> Open,
+    pub(super) count_refused: fn(&Arc<dyn ErasedLayer>, &Decision, &[Call]),
+    pub(super) refund_on_drop: GuardDecision,
+}
+
+type GuardDecision = fn(&Arc<dyn ErasedLayer>, &[Call], Answer<Decision>) -> Answer<Decision>;
+
+pub(crate) static CHARGE_STEPS: ChargeSteps = ChargeSteps {
+    open_account,
+    count_refused: count_each_refusal,
+    refund_on_drop: RefundOnDrop::start,
+};
+
+/// Opens the account of an admitted request whose charge may change, and gives the handler its
+/// usage.
+fn open_account(
+    shared: Arc<dyn ErasedLayer>,
     decision: &Decision,
     calls: &[Call],
-) -> Arc<Account> {
+    parts: &mut Parts,
+) -> Open {
     let mut receipt = Receipt::of(decision, calls);
     let mut tallies = Vec::new();
     for (index, _) in shared
@@ -41,12 +60,17 @@ pub(super) fn open_account<B: Backend>(
         let decided_by = status.map_or(DecidedBy::Store, Status::decided_by);
         tallies.push(Tally::new(index, call, admission).decided_by(decided_by));
     }
-    let runtime = if shared.backend.can_fail() {
+    let runtime = if shared.can_fail() {
         Handle::try_current().ok()
     } else {
         None
     };
-    Account::new(Arc::clone(shared) as Arc<dyn Ledger>, tallies, runtime)
+    let has_handlers = shared.uses.handlers;
+    let account = Account::new(shared, tallies, runtime);
+    if has_handlers {
+        parts.extensions.insert(Usage::new(Arc::clone(&account)));
+    }
+    Open::new(account)
 }
 
 /// Charges a refused request to the limits for which attempts count, and counts a strike of each
@@ -57,17 +81,12 @@ pub(super) fn count_refused<B: Backend>(
     decision: &Decision,
     calls: &[Call],
 ) {
-    if shared.uses.counts_refusals {
-        count_each_refusal(shared, decision, calls);
+    if let Some(steps) = shared.uses.counts_refusals {
+        (steps.count_refused)(&shared.erased(), decision, calls);
     }
 }
 
-#[inline(never)]
-fn count_each_refusal<B: Backend>(
-    shared: &Arc<SharedLayer<B>>,
-    decision: &Decision,
-    calls: &[Call],
-) {
+fn count_each_refusal(shared: &Arc<dyn ErasedLayer>, decision: &Decision, calls: &[Call]) {
     let statuses = decision.statuses().iter();
     for (index, ((limit, call), status)) in
         shared.applied.iter().zip(calls).zip(statuses).enumerate()
@@ -83,48 +102,40 @@ fn count_each_refusal<B: Backend>(
             let (charging, call) = (Arc::clone(shared), call.clone().costing(cost));
             let decided_by = status.decided_by();
             let step = async move {
-                let (_, charged) = take_what_is_left(&charging, index, &call, decided_by).await;
+                let (_, charged) = take_what_is_left(&*charging, index, &call, decided_by).await;
                 // A ban that the strike begins would refuse the charge.
                 match strike {
                     Some(strike) => charged.and(strike.await),
                     None => charged,
                 }
             };
-            in_background(shared, step, None);
+            in_background(&**shared, step, None);
         } else if let Some(strike) = strike {
-            in_background(shared, strike, None);
+            in_background(&**shared, strike, None);
         }
     }
 }
 
 /// Runs a step that the request does not wait for.
-pub(super) fn in_background<B: Backend>(
-    shared: &SharedLayer<B>,
+pub(super) fn in_background(
+    shared: &dyn ErasedLayer,
     step: impl Future<Output = Result<(), BackendError>> + Send + 'static,
     runtime: Option<&Handle>,
 ) {
     shared
         .options
         .background
-        .send(Box::pin(step), runtime, shared.backend.can_fail());
+        .send(Box::pin(step), runtime, shared.can_fail());
 }
 
 /// Corrects charges, in the background.
-pub(super) fn settle_receipt<B: Backend>(
-    shared: &SharedLayer<B>,
-    receipt: Receipt,
-    runtime: Option<&Handle>,
-) {
+pub(super) fn settle_receipt(shared: &dyn ErasedLayer, receipt: Receipt, runtime: Option<&Handle>) {
     let changes = ChargeChanges::by(shared, &receipt);
     let share = shared.share().map(Shares::for_receipts);
-    shared.options.background.settle(
-        &shared.backend,
-        &shared.prepared,
-        share,
-        receipt,
-        runtime,
-        || changes.tell(),
-    );
+    let background = &shared.options.background;
+    let settle = |receipt| shared.settle(receipt);
+    let told = || changes.tell();
+    background.settle(settle, shared.can_fail(), share, receipt, runtime, told);
 }
 
 /// What a settlement changes, for the observers to be told once it is done.
@@ -134,7 +145,7 @@ pub(super) struct ChargeChanges {
 }
 
 impl ChargeChanges {
-    pub(super) fn by<B: Backend>(shared: &SharedLayer<B>, receipt: &Receipt) -> Self {
+    pub(super) fn by(shared: &dyn ErasedLayer, receipt: &Receipt) -> Self {
         let observers = &shared.options.observers;
         if observers.is_empty() {
             return Self {
@@ -160,7 +171,7 @@ impl ChargeChanges {
     }
 
     /// Tells what a decision has charged that no observer has seen.
-    pub(super) fn tell_charged<B: Backend>(shared: &SharedLayer<B>, receipt: &Receipt) {
+    pub(super) fn tell_charged(shared: &dyn ErasedLayer, receipt: &Receipt) {
         for item in receipt.items() {
             tell_charged(shared, item.policy(), item.taken());
         }
@@ -174,7 +185,7 @@ impl ChargeChanges {
 }
 
 /// Reports a charge that is made to the observers.
-fn tell_charged<B: Backend>(shared: &SharedLayer<B>, index: usize, units: u64) {
+fn tell_charged(shared: &dyn ErasedLayer, index: usize, units: u64) {
     let limit = shared.applied[index].limit_index;
     shared
         .options
@@ -187,8 +198,8 @@ const TRIES: usize = 4;
 
 /// Charges one policy the cost of `call`, or what is left of it. Where the store fails, what is
 /// left of this process's share.
-async fn take_what_is_left<B: Backend>(
-    shared: &SharedLayer<B>,
+async fn take_what_is_left(
+    shared: &dyn ErasedLayer,
     index: usize,
     call: &Call,
     decided_by: DecidedBy,
@@ -200,8 +211,8 @@ async fn take_what_is_left<B: Backend>(
     (receipt, result)
 }
 
-async fn try_to_take<B: Backend>(
-    shared: &SharedLayer<B>,
+async fn try_to_take(
+    shared: &dyn ErasedLayer,
     index: usize,
     call: &Call,
     decided_by: DecidedBy,
@@ -211,7 +222,7 @@ async fn try_to_take<B: Backend>(
     while tries.next().is_some() {
         let calls = only(shared, index, call.clone().costing(cost));
         let decision = match failed {
-            None => match shared.backend.decide(&shared.prepared, &calls).await {
+            None => match shared.decide(&calls).await {
                 Ok(decision) => decision,
                 Err(error) => {
                     (failed, result, tries) = (Some(error.kind()), Err(error), 0..TRIES);
@@ -240,7 +251,7 @@ async fn try_to_take<B: Backend>(
 }
 
 /// A call of one policy; the others are skipped.
-fn only<B: Backend>(shared: &SharedLayer<B>, index: usize, call: Call) -> Calls {
+fn only(shared: &dyn ErasedLayer, index: usize, call: Call) -> Calls {
     let mut calls: Calls = smallvec![Call::SKIP; shared.applied.len()];
     if let Some(only) = calls.get_mut(index) {
         *only = call;
@@ -262,7 +273,7 @@ impl Drop for RunningCharge {
     }
 }
 
-impl<B: Backend> Ledger for SharedLayer<B> {
+impl Ledger for dyn ErasedLayer {
     fn policies(&self) -> &[Policy] {
         &self.announced.policies
     }
@@ -282,7 +293,7 @@ impl<B: Backend> Ledger for SharedLayer<B> {
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>) {
         let runtime = account.runtime();
         match step {
-            Step::Settle(receipt) => settle_receipt(&self, receipt, runtime),
+            Step::Settle(receipt) => settle_receipt(&*self, receipt, runtime),
             Step::Strike {
                 index,
                 key,
@@ -297,12 +308,12 @@ impl<B: Backend> Ledger for SharedLayer<B> {
                 let charging = Arc::clone(&self);
                 let step = async move {
                     let (receipt, result) =
-                        take_what_is_left(&charging, index, &call, DecidedBy::Store).await;
+                        take_what_is_left(&*charging, index, &call, DecidedBy::Store).await;
                     running.receipt = receipt;
                     drop(running);
                     result
                 };
-                in_background(&self, step, runtime);
+                in_background(&*self, step, runtime);
             }
         }
     }

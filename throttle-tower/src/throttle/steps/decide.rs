@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use throttle_core::backend::Call;
+use throttle_core::backend::{Answer, Call};
 use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
 use super::ask::RequestCalls;
 use super::decision_at_once::{is_not_limited, not_limited};
-use super::dropped_decision::RefundOnDrop;
 use crate::event::Activity;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::{Indices, Needs};
-use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::shared_layer::{ErasedLayer, LayerCommon, SharedLayer};
 
 /// What is known about a request once it was decided. It holds no permit yet.
 pub(crate) enum DecisionOutcome {
@@ -74,8 +73,8 @@ fn report_under<B: Backend>(
 }
 
 /// The answer of a backend that may have to be waited for.
-pub(super) async fn decide<B: Backend>(
-    shared: &Arc<SharedLayer<B>>,
+pub(super) async fn decide(
+    shared: &Arc<dyn ErasedLayer>,
     request: &RequestCalls,
 ) -> DecisionOutcome {
     if let Some(full) = saturated(shared, &request.needs) {
@@ -84,45 +83,35 @@ pub(super) async fn decide<B: Backend>(
     if is_not_limited(&request.calls) {
         return DecisionOutcome::Made(not_limited(&request.calls));
     }
-    wait_for(
-        shared,
-        &request.calls,
-        shared.backend.decide(&shared.prepared, &request.calls),
-    )
-    .await
+    wait_for(shared, &request.calls, shared.decide(&request.calls)).await
 }
 
 /// The answer as of an instant that has passed.
-pub(super) async fn decide_as_of<B: Backend>(
-    shared: &Arc<SharedLayer<B>>,
+pub(super) async fn decide_as_of(
+    shared: &Arc<dyn ErasedLayer>,
     calls: &[Call],
     at: Timestamp,
 ) -> DecisionOutcome {
-    wait_for(
-        shared,
-        calls,
-        shared.backend.decide_as_of(&shared.prepared, calls, at),
-    )
-    .await
+    wait_for(shared, calls, shared.decide_as_of(calls, at)).await
 }
 
-async fn wait_for<B: Backend>(
-    shared: &Arc<SharedLayer<B>>,
+async fn wait_for(
+    shared: &Arc<dyn ErasedLayer>,
     calls: &[Call],
-    deciding: B::Decide,
+    deciding: Answer<Decision>,
 ) -> DecisionOutcome {
     let observers = &shared.options.observers;
     // What this process decides takes no time worth telling.
-    let started = if shared.backend.can_fail() {
+    let started = if shared.can_fail() {
         observers.start()
     } else {
         None
     };
-    let decided = if shared.uses.refund_aborted {
-        RefundOnDrop::new(shared, calls, deciding).await
-    } else {
-        deciding.await
+    let deciding = match shared.uses.refund_aborted {
+        Some(steps) => (steps.refund_on_drop)(shared, calls, deciding),
+        None => deciding,
     };
+    let decided = deciding.await;
     if let Some(started) = started {
         observers.happened(Activity::Answered {
             after: started.elapsed(),
@@ -131,7 +120,7 @@ async fn wait_for<B: Backend>(
     }
     match decided {
         Ok(decision) => {
-            note(shared, &decision, calls);
+            note(&**shared, &decision, calls);
             DecisionOutcome::Made(decision)
         }
         Err(error) => DecisionOutcome::Failed(error),
@@ -143,7 +132,7 @@ async fn wait_for<B: Backend>(
 /// This only looks: a request takes its permits after the limits have admitted it, so a request
 /// that they refuse never holds a permit that another one needs.
 #[inline]
-pub(super) fn saturated<B: Backend>(shared: &SharedLayer<B>, needs: &Needs) -> Option<Indices> {
+pub(super) fn saturated(shared: &LayerCommon, needs: &Needs) -> Option<Indices> {
     if shared.permits.is_empty() {
         return None;
     }
@@ -152,7 +141,7 @@ pub(super) fn saturated<B: Backend>(shared: &SharedLayer<B>, needs: &Needs) -> O
 
 /// Keeps this process's share warm.
 #[inline]
-fn note<B: Backend>(shared: &SharedLayer<B>, decision: &Decision, calls: &[Call]) {
+fn note<L: ErasedLayer + ?Sized>(shared: &L, decision: &Decision, calls: &[Call]) {
     if let Some(share) = shared.share() {
         share.note(decision, calls);
     }

@@ -1,19 +1,19 @@
 //! The decision alone, where nothing has to be waited for.
 
+use throttle_core::Decision;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, Decision};
 
-use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::shared_layer::ErasedLayer;
 
 /// The decision, if the backend makes one without waiting. No share of this process is charged.
-pub(super) fn decision_at_once<B: Backend>(
-    shared: &SharedLayer<B>,
+pub(super) fn decision_at_once<L: ErasedLayer + ?Sized>(
+    shared: &L,
     calls: &[Call],
 ) -> Option<Decision> {
     if is_not_limited(calls) {
         return Some(not_limited(calls));
     }
-    shared.backend.decide_at_once(&shared.prepared, calls)
+    shared.decide_at_once(calls)
 }
 
 #[inline]

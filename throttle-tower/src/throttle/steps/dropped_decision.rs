@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use throttle_core::backend::Call;
-use throttle_core::{Backend, BackendError, Decision};
+use throttle_core::backend::{Answer, Call};
+use throttle_core::{BackendError, Decision};
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
 use super::{correct_charges, give_back_unserved};
-use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::shared_layer::ErasedLayer;
 
 /// A decision that is under way, where a limit refunds [aborted](crate::Limit::refund_aborted)
 /// requests.
@@ -20,28 +20,31 @@ use crate::throttle::shared_layer::SharedLayer;
 /// A store that was asked may charge a request that was dropped since. So if this future is
 /// dropped, the decision is waited for in the background, and the charges of such limits are given
 /// back.
-pub(super) struct RefundOnDrop<B: Backend> {
-    shared: Arc<SharedLayer<B>>,
+pub(super) struct RefundOnDrop {
+    shared: Arc<dyn ErasedLayer>,
     calls: Calls,
     /// `None` once it is made.
-    deciding: Option<Pin<Box<B::Decide>>>,
+    deciding: Option<Answer<Decision>>,
     /// Where the decision goes on, because the request may be dropped outside of a runtime.
     runtime: Option<Handle>,
 }
 
-impl<B: Backend> RefundOnDrop<B> {
-    pub(super) fn new(shared: &Arc<SharedLayer<B>>, calls: &[Call], deciding: B::Decide) -> Self {
-        let runtime = Handle::try_current().ok();
-        Self {
+impl RefundOnDrop {
+    pub(super) fn start(
+        shared: &Arc<dyn ErasedLayer>,
+        calls: &[Call],
+        deciding: Answer<Decision>,
+    ) -> Answer<Decision> {
+        Box::pin(Self {
             shared: Arc::clone(shared),
             calls: calls.into(),
-            deciding: Some(Box::pin(deciding)),
-            runtime,
-        }
+            deciding: Some(deciding),
+            runtime: Handle::try_current().ok(),
+        })
     }
 }
 
-impl<B: Backend> Future for RefundOnDrop<B> {
+impl Future for RefundOnDrop {
     type Output = Result<Decision, BackendError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -55,15 +58,15 @@ impl<B: Backend> Future for RefundOnDrop<B> {
     }
 }
 
-impl<B: Backend> Drop for RefundOnDrop<B> {
+impl Drop for RefundOnDrop {
     fn drop(&mut self) {
         let Some(deciding) = self.deciding.take() else {
             return;
         };
         let (shared, calls) = (Arc::clone(&self.shared), mem::take(&mut self.calls));
         let refund = async move {
-            give_back_unserved::refund_aborted(&shared, deciding.await, &calls).await
+            give_back_unserved::refund_aborted(&*shared, deciding.await, &calls).await
         };
-        correct_charges::in_background(&self.shared, refund, self.runtime.as_ref());
+        correct_charges::in_background(&*self.shared, refund, self.runtime.as_ref());
     }
 }

@@ -1,13 +1,13 @@
 //! What a decision has charged goes back, where the request is refused after all or was dropped.
 
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, Decision};
+use throttle_core::{BackendError, Decision};
 
 use super::correct_charges::{self, ChargeChanges};
-use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::shared_layer::ErasedLayer;
 
 /// Gives back all that a decision has charged, in the background.
-pub(super) fn refund_all<B: Backend>(shared: &SharedLayer<B>, decision: &Decision, calls: &[Call]) {
+pub(super) fn refund_all(shared: &dyn ErasedLayer, decision: &Decision, calls: &[Call]) {
     if let Some(receipt) = Receipt::of(decision, calls) {
         ChargeChanges::tell_charged(shared, &receipt);
         correct_charges::settle_receipt(shared, receipt.actual(0), None);
@@ -16,8 +16,8 @@ pub(super) fn refund_all<B: Backend>(shared: &SharedLayer<B>, decision: &Decisio
 
 /// Gives back what limits that refund aborted requests took of one that was dropped while the store
 /// decided.
-pub(super) async fn refund_aborted<B: Backend>(
-    shared: &SharedLayer<B>,
+pub(super) async fn refund_aborted(
+    shared: &dyn ErasedLayer,
     decided: Result<Decision, BackendError>,
     calls: &[Call],
 ) -> Result<(), BackendError> {
@@ -43,7 +43,7 @@ pub(super) async fn refund_aborted<B: Backend>(
         receipt = receipt.and_then(|receipt| share.for_receipts().settle(receipt));
     }
     if let Some(receipt) = receipt {
-        shared.backend.settle(&shared.prepared, receipt).await?;
+        shared.settle(receipt).await?;
     }
     changes.tell();
     Ok(())

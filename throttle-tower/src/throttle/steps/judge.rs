@@ -14,8 +14,7 @@ use crate::throttle::permit::Permit;
 use crate::throttle::report_in::ReportIn;
 use crate::throttle::request_guard::RequestGuard;
 use crate::throttle::response_builder::RefusalResponse;
-use crate::throttle::shared_layer::SharedLayer;
-use crate::usage::{Open, Usage};
+use crate::throttle::shared_layer::{ErasedLayer, SharedLayer};
 
 /// What becomes of a request.
 pub(in crate::throttle) enum Verdict {
@@ -95,7 +94,7 @@ pub(super) fn judge_report<B: Backend>(
         Ok(guard) => guard.map(Permit::new),
         Err(full) => {
             // They ran out while the backend decided.
-            give_back_unserved::refund_all(shared, decision, &request.calls);
+            give_back_unserved::refund_all(&**shared, decision, &request.calls);
             return Some(refuse::saturated(shared, &full, parts));
         }
     };
@@ -103,7 +102,7 @@ pub(super) fn judge_report<B: Backend>(
     let watch = &report.announced().options.watch;
     admitted.route_is_missing =
         shared.uses.routes && watch.suspects(shared.uses, &shared.applied, &request.calls, parts);
-    if permit.is_some() || shared.uses.accounts {
+    if permit.is_some() || shared.uses.accounts.is_some() {
         admitted.guard = hand_out(shared, decision, &request.calls, parts, permit);
     }
     if report.announced().options.report_in != ReportIn::Nowhere {
@@ -157,12 +156,7 @@ fn hand_out<B: Backend>(
         let all = permit.clone().inside(parts.extensions.get());
         parts.extensions.insert(all);
     }
-    let account = shared
-        .uses
-        .accounts
-        .then(|| correct_charges::open_account(shared, decision, calls));
-    if let (Some(account), true) = (&account, shared.uses.handlers) {
-        parts.extensions.insert(Usage::new(Arc::clone(account)));
-    }
-    RequestGuard::new(account.map(Open::new), permit)
+    let accounts = shared.uses.accounts;
+    let open = accounts.map(|steps| (steps.open_account)(shared.erased(), decision, calls, parts));
+    RequestGuard::new(open, permit)
 }

@@ -27,7 +27,7 @@
 
 pub(super) mod ask;
 mod classes;
-mod correct_charges;
+pub(super) mod correct_charges;
 pub(super) mod decide;
 mod decision_at_once;
 mod dropped_decision;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throttle_core::{Backend, PolicyNode, PolicySet, PolicyTree};
 
 use crate::limit::SelectedLimits;
-use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::shared_layer::{ErasedLayer, SharedLayer};
 use crate::throttle::version::{make_share, without_local_share};
 
 /// What decides about a request for which these limits are selected.

@@ -54,7 +54,7 @@ pub(in crate::throttle) fn start<B: Backend>(
         // A refusal has taken nothing. If the request may wait for room, it is not judged here:
         // `wait_queue` asks again.
         if let Some(report) = decide::at_once(shared, &request.calls, &mut admitted.report)
-            && !wait_queue::may_wait(shared, report.decision())
+            && wait_queue::held_for(shared, report.decision()).is_none()
         {
             return match judge_report(shared, admitted, Outcome::Admitted, &request, parts) {
                 Some(refusal) => RequestStage::Refused(refusal),
@@ -105,7 +105,7 @@ pub(super) async fn decided<B: Backend>(
         }
     }
     Ok(match shared.uses.queues {
-        true => wait_queue::decide(shared, request).await,
-        false => decide::decide(shared, request).await,
+        Some(steps) => (steps.decide)(&shared.erased(), request).await,
+        None => decide::decide(&shared.erased(), request).await,
     })
 }

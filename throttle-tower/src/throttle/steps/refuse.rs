@@ -18,7 +18,7 @@ use crate::throttle::permits::Indices;
 use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};
 use crate::throttle::report_in::ReportIn;
 use crate::throttle::response_builder::RefusalResponse;
-use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::shared_layer::{ErasedLayer, SharedLayer};
 use crate::time::micros;
 
 /// The refusal of a decision.

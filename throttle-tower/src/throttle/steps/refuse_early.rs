@@ -90,11 +90,11 @@ pub(super) async fn refuse_early<B: Backend>(
         calls: peeking(&calls),
         needs: request.needs.clone(),
     };
-    match decide::decide(shared, &decisive).await {
+    match decide::decide(&shared.erased(), &decisive).await {
         DecisionOutcome::Failed(error) => failed(shared, error, &request.calls),
         // Units have become free in between, or the request is held until some are.
         DecisionOutcome::Made(decision)
-            if decision.is_admitted() || wait_queue::may_wait(shared, &decision) =>
+            if decision.is_admitted() || wait_queue::held_for(shared, &decision).is_some() =>
         {
             Early::Undecided
         }

@@ -4,7 +4,7 @@ use http::header::RETRY_AFTER;
 use http::{Extensions, Response};
 
 use super::judge::AdmittedRequest;
-use super::write_headers::{write_admitted, write_settled};
+use super::write_headers::write_admitted;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
 use crate::throttle::report_in::ReportIn;
@@ -38,7 +38,7 @@ impl AdmittedRequest {
                     && response.headers().contains_key(RETRY_AFTER);
             match standings {
                 None => write_admitted(report, response.headers_mut(), is_refused),
-                Some(now) => write_settled(report, &now, response.headers_mut(), is_refused),
+                Some(now) => (now.write)(report, &now, response.headers_mut(), is_refused),
             }
         }
         // An inner throttle's report stays: it either refused, or is nearer to the handler.

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttle_core::backend::{Ban, Call, KeyStep};
-use throttle_core::{Backend, DecidedBy, Key, Status};
+use throttle_core::{DecidedBy, Key, Status};
 use tokio::runtime::Handle;
 
 use crate::event::Activity;
-use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::shared_layer::ErasedLayer;
 use crate::usage::StepFuture;
 
 /// The strike of a key that a limit with a ban has refused.
-pub(super) fn of_refused<B: Backend>(
-    shared: &Arc<SharedLayer<B>>,
+pub(super) fn of_refused(
+    shared: &Arc<dyn ErasedLayer>,
     index: usize,
     call: &Call,
     status: &Status,
@@ -35,8 +35,8 @@ fn is_too_long(status: &Status, ban: &Ban) -> bool {
 }
 
 /// Counts a strike, in the background, where the request was decided.
-pub(super) fn strike<B: Backend>(
-    shared: &Arc<SharedLayer<B>>,
+pub(super) fn strike(
+    shared: &Arc<dyn ErasedLayer>,
     index: usize,
     key: Key,
     decided_by: DecidedBy,
@@ -49,11 +49,11 @@ pub(super) fn strike<B: Backend>(
     shared
         .options
         .background
-        .send(step, runtime, shared.backend.can_fail());
+        .send(step, runtime, shared.can_fail());
 }
 
-fn count<B: Backend>(
-    shared: &Arc<SharedLayer<B>>,
+fn count(
+    shared: &Arc<dyn ErasedLayer>,
     index: usize,
     key: Key,
     ban: Ban,
@@ -64,10 +64,7 @@ fn count<B: Backend>(
         let begun = match (decided_by, striking.share()) {
             (DecidedBy::Store, _) => {
                 let strike = KeyStep::Strike(key, ban);
-                striking
-                    .backend
-                    .run(&striking.prepared, index, strike)
-                    .await?
+                striking.run(index, strike).await?
             }
             (DecidedBy::Local(_), Some(share)) => share.strike(index, key, ban).await?,
             _ => Vec::new(),

@@ -48,7 +48,7 @@ fn decide_on_trial<B: Backend>(
     end: impl FnOnce(Option<Ruling>) + Send + 'static,
 ) {
     // A reload may have brought a limit that acts on responses.
-    if shared.uses.accounts || !shared.permits.is_empty() {
+    if shared.uses.accounts.is_some() || !shared.permits.is_empty() {
         return end(None);
     }
     if let Some(when) = &shared.options.settings.when
@@ -66,9 +66,9 @@ fn decide_on_trial<B: Backend>(
     }
     if lookups.is_empty() && !wait_queue::is_behind_others(shared, &request.calls) {
         // It is large, and not moved out of the option.
-        let decision = decision_at_once(shared, &request.calls);
+        let decision = decision_at_once(&**shared, &request.calls);
         if let Some(decision) = &decision
-            && !wait_queue::may_wait(shared, decision)
+            && wait_queue::held_for(shared, decision).is_none()
         {
             return end(Some(ruling(shared, decision, &request.calls, parts)));
         }

@@ -5,6 +5,7 @@
 //! admitted.
 
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use super::decide::{self, DecisionOutcome};
 use crate::throttle::announcement::under;
 use crate::throttle::forecast::Forecast;
 use crate::throttle::queues::{JoinRequest, QueueKey, QueueTicket};
-use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::shared_layer::{ErasedLayer, SharedLayer};
 use crate::time::{FAR, micros};
 
 /// How late the first request of a queue may wake and still be decided as of its turn. Turns that a
@@ -33,47 +34,54 @@ const ANSWER: Duration = Duration::from_millis(25);
 /// step and a round trip.
 const LATE_OVER_A_STORE: Duration = Duration::from_millis(2);
 
+/// The steps of limits that wait.
+pub(crate) struct QueueSteps {
+    /// Whether other requests wait for a key of this request, so that it has to queue behind them.
+    pub(super) is_behind_others: fn(&dyn ErasedLayer, &[Call]) -> bool,
+    /// How long a request that was refused waits for room, if no other request waits for it.
+    pub(in crate::throttle) held_for: fn(&dyn ErasedLayer, &Decision) -> Option<Duration>,
+    /// The answer to a request, once it has waited for as long as that helps.
+    pub(super) decide: for<'a> fn(&'a Arc<dyn ErasedLayer>, &'a RequestCalls) -> DecisionFuture<'a>,
+}
+
+type DecisionFuture<'a> = Pin<Box<dyn Future<Output = DecisionOutcome> + Send + 'a>>;
+
+pub(crate) static QUEUE_STEPS: QueueSteps = QueueSteps {
+    is_behind_others: |shared, calls| {
+        !shared.queues.is_empty() && queue_of(shared, calls).is_some()
+    },
+    held_for: |shared, decision| {
+        Room::after(shared, decision, Duration::ZERO).map(|room| room.wait)
+    },
+    decide: |shared, request| {
+        let held = HeldRequest {
+            shared,
+            request,
+            calls: &request.calls,
+            arrived: Instant::now(),
+        };
+        Box::pin(async move { held.decide().await })
+    },
+};
+
 /// Whether other requests wait for a key of this request, so that it has to queue behind them.
 #[inline]
 pub(super) fn is_behind_others<B: Backend>(shared: &SharedLayer<B>, calls: &[Call]) -> bool {
-    shared.uses.queues && !shared.queues.is_empty() && queue_of(shared, calls).is_some()
+    let steps = shared.uses.queues;
+    steps.is_some_and(|steps| (steps.is_behind_others)(shared, calls))
 }
 
-/// Whether a request that was refused may wait for room.
-#[inline]
-pub(super) fn may_wait<B: Backend>(shared: &SharedLayer<B>, decision: &Decision) -> bool {
-    held_for(shared, decision).is_some()
-}
-
-/// How long a request that was refused waits for room, if no other request waits for it.
+/// How long a request that was refused waits for room, if a limit waits.
 #[inline]
 pub(in crate::throttle) fn held_for<B: Backend>(
     shared: &SharedLayer<B>,
     decision: &Decision,
 ) -> Option<Duration> {
-    if !shared.uses.queues {
-        return None;
-    }
-    Room::after(shared, decision, Duration::ZERO).map(|room| room.wait)
+    (shared.uses.queues?.held_for)(shared, decision)
 }
 
-/// The answer to a request, once it has waited for as long as that helps.
-pub(super) async fn decide<B: Backend>(
-    shared: &Arc<SharedLayer<B>>,
-    request: &RequestCalls,
-) -> DecisionOutcome {
-    HeldRequest {
-        shared,
-        request,
-        calls: &request.calls,
-        arrived: Instant::now(),
-    }
-    .decide()
-    .await
-}
-
-struct HeldRequest<'a, B: Backend> {
-    shared: &'a Arc<SharedLayer<B>>,
+struct HeldRequest<'a> {
+    shared: &'a Arc<dyn ErasedLayer>,
     request: &'a RequestCalls,
     calls: &'a [Call],
     arrived: Instant,
@@ -89,7 +97,7 @@ struct Turn {
     is_late: bool,
 }
 
-impl<B: Backend> HeldRequest<'_, B> {
+impl HeldRequest<'_> {
     /// Joins the queue first if other requests wait for the same key. Then each turn is decided.
     /// The loop ends when the request is admitted, or when no limit that refuses it waits longer.
     /// If another limit refuses, the request waits in that limit's queue. A request that loses its
@@ -97,7 +105,7 @@ impl<B: Backend> HeldRequest<'_, B> {
     async fn decide(&self) -> DecisionOutcome {
         let mut since = self.now();
         let mut ticket = None;
-        if let Some((key, longest)) = queue_of(self.shared, self.calls) {
+        if let Some((key, longest)) = queue_of(&**self.shared, self.calls) {
             ticket = self.join(key.clone(), longest);
             if let Some(joined) = &ticket {
                 match self.await_turn(joined, since, longest).await {
@@ -119,7 +127,7 @@ impl<B: Backend> HeldRequest<'_, B> {
                 return turn.decided;
             };
             let elapsed = turn.at.saturating_duration_since(self.arrived);
-            let Some(room) = Room::after(self.shared, decision, elapsed) else {
+            let Some(room) = Room::after(&**self.shared, decision, elapsed) else {
                 // The client counts its wait from now.
                 let is_stale = turn.is_late && !decision.is_admitted();
                 return if is_stale {
@@ -167,7 +175,7 @@ impl<B: Backend> HeldRequest<'_, B> {
     }
 
     fn now(&self) -> Option<Timestamp> {
-        self.shared.backend.now(&self.shared.prepared, self.calls)
+        self.shared.now(self.calls)
     }
 
     /// The instant until which a request that may wait so long waits to be the first. Where
@@ -316,12 +324,7 @@ impl<B: Backend> HeldRequest<'_, B> {
     /// Refuses a request that other requests are before, by a peek.
     async fn refuse_behind(&self, key: &QueueKey) -> DecisionOutcome {
         let peek: Calls = self.calls.iter().cloned().map(Call::peeking).collect();
-        match self
-            .shared
-            .backend
-            .decide(&self.shared.prepared, &peek)
-            .await
-        {
+        match self.shared.decide(&peek).await {
             Ok(decision) => {
                 let units = self.calls.get(key.0).map_or(0, Call::cost);
                 let algorithm = self.algorithm(key.0);
@@ -354,8 +357,9 @@ impl<B: Backend> HeldRequest<'_, B> {
 
 /// The queue that a request has to join, and how long it may wait there. With an `any` it joins
 /// none, because another member may admit it.
-fn queue_of<B: Backend>(shared: &SharedLayer<B>, calls: &[Call]) -> Option<(QueueKey, Duration)> {
-    if B::set(&shared.prepared)
+fn queue_of(shared: &dyn ErasedLayer, calls: &[Call]) -> Option<(QueueKey, Duration)> {
+    if shared
+        .set()
         .tree()
         .any(|(node, _)| matches!(node, PolicyNode::Any(_)))
     {
@@ -390,11 +394,7 @@ struct Room {
 impl Room {
     /// `None` if the request is admitted, or the limits do not wait so long. It has waited for
     /// `elapsed` already.
-    fn after<B: Backend>(
-        shared: &SharedLayer<B>,
-        decision: &Decision,
-        elapsed: Duration,
-    ) -> Option<Self> {
+    fn after(shared: &dyn ErasedLayer, decision: &Decision, elapsed: Duration) -> Option<Self> {
         if decision.is_admitted() {
             return None;
         }
@@ -413,8 +413,7 @@ impl Room {
                 .zip(status.retry_after())
                 .is_some_and(|(longest, wait)| elapsed.saturating_add(wait) <= longest)
         };
-        let waits = waits(B::set(&shared.prepared), 0, &is_in_time)
-            && elapsed.saturating_add(wait) <= longest;
+        let waits = waits(shared.set(), 0, &is_in_time) && elapsed.saturating_add(wait) <= longest;
         waits.then_some(Self {
             index,
             wait,

@@ -30,7 +30,7 @@ pub(in crate::throttle) fn write_admitted(
 
 /// Writes them after charges have changed: where the keys stand now.
 #[cold]
-pub(in crate::throttle) fn write_settled(
+pub(crate) fn write_settled(
     report: &LimitReport,
     now: &Standings,
     headers: &mut HeaderMap,
