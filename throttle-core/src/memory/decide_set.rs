@@ -209,6 +209,18 @@ impl<'a> Request<'a> {
             }
             summary.answer(part.policy, status);
         }
+        if let Some(locked) = &mut locked
+            && self.set.set.repeats
+        {
+            // Of a shared bucket, nothing is left that another key of the request has charged.
+            for part in &parts {
+                if let PartState::Cell(index) = part.state {
+                    let cell = &mut locked.cells[index].entry.cell;
+                    cell.leave(self.calls[part.policy].reserve());
+                    statuses[part.policy].standing = cell.standing();
+                }
+            }
+        }
         set::sum_up(&self.set.set, summary, statuses);
         if locked.is_some() {
             // Only here: until now the charge says which member of an `any` is chosen.
@@ -302,8 +314,9 @@ impl<'a> Request<'a> {
         let LockedState { entry, asked, .. } = &mut locked.cells[index];
         entry.cell.leave(call.reserve().saturating_add(*asked));
         entry.cell.ask(call.cost, status);
-        entry.cell.leave(call.reserve());
-        *asked = asked.saturating_add(call.cost);
+        if !call.is_peek() {
+            *asked = asked.saturating_add(call.cost);
+        }
         (status.tier, status.overflow) = (parameters.tier, entry.is_overflow());
         PartState::Cell(index)
     }

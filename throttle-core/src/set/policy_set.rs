@@ -156,7 +156,9 @@ impl PolicySet {
     ///
     /// The calls of such a policy name different keys, or a [decision](crate::Backend::decide)
     /// [is an error](Self::check_keys). To charge a key for two parts of a request, add up their
-    /// costs.
+    /// costs. In a full [`MemoryBackend`](crate::MemoryBackend), new keys may
+    /// [share a bucket](crate::Status::is_overflow): a request is then refused if their costs exceed
+    /// what the bucket has left together, and for ever if they exceed its capacity.
     ///
     /// ```
     /// use throttle_core::backend::Call;

@@ -499,6 +499,13 @@ fn law_09_several_new_keys_of_a_request_share_one_bucket() {
             "{admitted:?}"
         );
         assert_eq!(store.left(&alone, 0), left - 5);
+        assert_eq!(admitted.remaining(), left - 5, "law 3: {algorithm:?}");
+        for status in admitted.statuses().iter().filter(|s| s.charged() > 0) {
+            assert_eq!(status.remaining(), left - 5, "law 3: {algorithm:?}");
+        }
+        let calls = [0, 1, 2].map(|n| Call::from(Key::from(1_000 + n)).costing(left - 5));
+        let peeks = store.backend.decide_now(&set, &calls.map(Call::peeking));
+        assert!(peeks.is_admitted(), "each is decided as if it was alone");
         assert!(ask([1, left - 7, 1]).is_admitted());
         assert_eq!(store.left(&alone, 0), 0, "{algorithm:?}");
         assert!(!ask([0, 0, 1]).is_admitted() && ask([0, 0, 0]).is_admitted());
