@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
-use throttle_core::backend::{Answer, Call, Receipt};
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision, Policy, Status};
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
 use super::decision_at_once::decision_at_once;
-use super::dropped_decision::RefundOnDrop;
 use super::strike;
 use crate::event::{Activity, Observers};
 use crate::limit::ChargeRules;
@@ -19,24 +18,9 @@ use crate::throttle::local_shares::Shares;
 use crate::throttle::shared_layer::{ErasedLayer, SharedLayer};
 use crate::usage::{Account, ChargeChange, Ledger, Open, Step, Tally, Usage};
 
-/// The steps of limits whose charges may change after the decision, or that charge refusals.
-pub(crate) struct ChargeSteps {
-    pub(super) open_account: fn(Arc<dyn ErasedLayer>, &Decision, &[Call], &mut Parts) -> Open,
-    pub(super) count_refused: fn(&Arc<dyn ErasedLayer>, &Decision, &[Call]),
-    pub(super) refund_on_drop: GuardDecision,
-}
-
-type GuardDecision = fn(&Arc<dyn ErasedLayer>, &[Call], Answer<Decision>) -> Answer<Decision>;
-
-pub(crate) static CHARGE_STEPS: ChargeSteps = ChargeSteps {
-    open_account,
-    count_refused: count_each_refusal,
-    refund_on_drop: RefundOnDrop::start,
-};
-
 /// Opens the account of an admitted request whose charge may change, and gives the handler its
 /// usage.
-fn open_account(
+pub(super) fn open_account(
     shared: Arc<dyn ErasedLayer>,
     decision: &Decision,
     calls: &[Call],
@@ -86,7 +70,11 @@ pub(super) fn count_refused<B: Backend>(
     }
 }
 
-fn count_each_refusal(shared: &Arc<dyn ErasedLayer>, decision: &Decision, calls: &[Call]) {
+pub(super) fn count_each_refusal(
+    shared: &Arc<dyn ErasedLayer>,
+    decision: &Decision,
+    calls: &[Call],
+) {
     let statuses = decision.statuses().iter();
     for (index, ((limit, call), status)) in
         shared.applied.iter().zip(calls).zip(statuses).enumerate()

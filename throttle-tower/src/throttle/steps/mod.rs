@@ -16,6 +16,7 @@
 //! | [`refuse`] | builds the response of a refusal |
 //! | [`strike`] | counts a strike after a refusal or a response, for limits that ban |
 //! | [`respond`] | writes the headers of the inner service's response |
+//! | [`charge_steps`] | points to what follows from rules on charges |
 //! | [`correct_charges`] | corrects charges after the decision |
 //! | [`write_headers`] | what `respond` and `refuse` write |
 //! | [`notify`] | reports to observers and hooks what was decided |
@@ -26,8 +27,9 @@
 //! [`pipeline`] runs them: immediately if nothing has to be waited for, and else as one future.
 
 pub(super) mod ask;
+pub(super) mod charge_steps;
 mod classes;
-pub(super) mod correct_charges;
+mod correct_charges;
 pub(super) mod decide;
 mod decision_at_once;
 mod dropped_decision;
