@@ -9,6 +9,7 @@ use super::compose::{LimitTree, Tree};
 use super::resolved_kind::ResolvedKind;
 use super::select::{Select, Selection};
 use super::settings::LimitSettings;
+use crate::throttle::PermitSteps;
 
 pub(crate) struct CompiledLimits {
     pub(crate) set: PolicySet,
@@ -31,6 +32,7 @@ pub(crate) struct PermitLimit {
     pub(crate) name: PolicyName,
     /// The permits of a key.
     pub(crate) most: u64,
+    pub(crate) steps: &'static PermitSteps,
     pub(crate) applied: LimitSettings,
 }
 
@@ -144,10 +146,11 @@ impl Limits {
                         self.applied.push(applied.with_least_estimate());
                         (Some(policy.into()), None)
                     }
-                    ResolvedKind::Permits(name, most) => {
+                    ResolvedKind::Permits(name, most, steps) => {
                         self.permits.push(PermitLimit {
                             name,
                             most,
+                            steps,
                             applied,
                         });
                         (None, Some(PermitTree::Limit(first)))

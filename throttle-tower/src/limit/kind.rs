@@ -4,6 +4,7 @@ use throttle_core::algorithm::RefusingAlgorithm;
 use throttle_core::{ConfigError, Policy, PolicyName};
 
 use super::resolved_kind::{ResolvedKind, SealedKind};
+use crate::throttle::PERMIT_STEPS;
 
 /// The kind of a limit: an algorithm for a [rate](Rated), or [`InFlight`].
 ///
@@ -115,7 +116,7 @@ impl SealedKind for InFlight {
                 "at least one request must be admitted; to refuse all, answer 503 in a handler";
             return Err(ConfigError::new("permits", 0, rule).in_policy(name.as_str()));
         }
-        Ok(ResolvedKind::Permits(name, self.most))
+        Ok(ResolvedKind::Permits(name, self.most, &PERMIT_STEPS))
     }
 }
 

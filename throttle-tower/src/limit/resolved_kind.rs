@@ -4,13 +4,15 @@
 
 use throttle_core::{ConfigError, Policy, PolicyName};
 
+use crate::throttle::PermitSteps;
+
 /// What a limit counts.
 #[derive(Clone, Debug)]
 pub enum ResolvedKind {
     /// Units over time, by a policy that the backend decides about.
     Units(Policy),
     /// Permits of requests in flight, and the most of a key.
-    Permits(PolicyName, u64),
+    Permits(PolicyName, u64, &'static PermitSteps),
 }
 
 /// Seals the kinds of limits.
@@ -25,7 +27,7 @@ impl ResolvedKind {
     pub(super) fn name(&self) -> &PolicyName {
         match self {
             Self::Units(policy) => policy.policy_name(),
-            Self::Permits(name, _) => name,
+            Self::Permits(name, ..) => name,
         }
     }
 
@@ -33,7 +35,7 @@ impl ResolvedKind {
     pub(super) fn capacities(&self) -> (u64, u64) {
         let policy = match self {
             Self::Units(policy) => policy,
-            Self::Permits(_, most) => return (*most, *most),
+            Self::Permits(_, most, _) => return (*most, *most),
         };
         let tiers = policy.tiers().map(|(_, tier)| tier).chain([policy]);
         tiers.fold((u64::MAX, 0), |(least, most), tier| {

@@ -67,6 +67,7 @@ pub(crate) use response_body::{passed, refused};
 pub use service::Throttle;
 pub(crate) use shared_layer::ErasedLayer;
 pub(crate) use steps::charge_steps::{CHARGE_STEPS, ChargeSteps};
+pub(crate) use steps::permit_steps::{PERMIT_STEPS, PermitSteps};
 pub(crate) use steps::trial::Ruling;
 pub(crate) use steps::wait_queue::{QUEUE_STEPS, QueueSteps};
 pub(crate) use steps::write_headers::write_settled;

@@ -14,6 +14,7 @@ use throttle_core::{AnyCharge, Key, PolicyName};
 use crate::event::{Activity, Observers};
 use crate::limit::{PermitLimit, PermitSet, PermitTree};
 use crate::lock::lock;
+use crate::throttle::PermitSteps;
 
 /// All of a layer's limits on requests in flight, and how many permits of each are taken.
 #[derive(Default)]
@@ -69,6 +70,12 @@ impl Permits {
         self.set.limits.is_empty()
     }
 
+    /// What its limits need, if there are some.
+    #[inline]
+    pub(super) fn steps(&self) -> Option<&'static PermitSteps> {
+        self.set.limits.first().map(|limit| limit.steps)
+    }
+
     pub(crate) fn limits(&self) -> &[PermitLimit] {
         &self.set.limits
     }
@@ -98,6 +105,11 @@ impl Permits {
     ///
     /// The limits that have too few left.
     pub(crate) fn look(&self, calls: &[Call]) -> Result<(), Indices> {
+        self.steps()
+            .map_or(Ok(()), |steps| (steps.look)(self, calls))
+    }
+
+    pub(super) fn look_at_all(&self, calls: &[Call]) -> Result<(), Indices> {
         self.choose(&self.lock(), calls).map(drop)
     }
 
@@ -112,14 +124,11 @@ impl Permits {
         calls: &[Call],
         observers: &Observers,
     ) -> Result<Option<Arc<HeldPermits>>, Indices> {
-        if self.is_empty() {
-            Ok(None)
-        } else {
-            self.take(calls, observers)
-        }
+        let steps = self.steps();
+        steps.map_or(Ok(None), |steps| (steps.take)(self, calls, observers))
     }
 
-    fn take(
+    pub(super) fn take(
         self: &Arc<Self>,
         calls: &[Call],
         observers: &Observers,

@@ -7,7 +7,7 @@ use throttle_core::{Backend, BackendError, DecidedBy, Decision, Status};
 use super::ask::RequestCalls;
 use super::decide::{self, DecisionOutcome};
 use super::notify::notify;
-use super::{correct_charges, give_back_unserved, refuse};
+use super::{correct_charges, refuse};
 use crate::event::Outcome;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permit::Permit;
@@ -94,7 +94,9 @@ pub(super) fn judge_report<B: Backend>(
         Ok(guard) => guard.map(Permit::new),
         Err(full) => {
             // They ran out while the backend decided.
-            give_back_unserved::refund_all(&**shared, decision, &request.calls);
+            if let Some(steps) = shared.permits.steps() {
+                (steps.refund_all)(&**shared, decision, &request.calls);
+            }
             return Some(refuse::saturated(shared, &full, parts));
         }
     };

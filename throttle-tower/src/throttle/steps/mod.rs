@@ -12,6 +12,7 @@
 //! | [`wait_queue`] | holds a request until there is room, where a limit waits |
 //! | [`decide`] | sees whether permits are free, then calls the backend; a request that is held is decided again at each turn |
 //! | [`decision_at_once`] | asks for the decision alone, for candidates and for headers after a settlement |
+//! | [`permit_steps`] | points to what follows from limits on requests in flight |
 //! | [`judge`] | takes the permits; passes the request on, or refuses it |
 //! | [`refuse`] | builds the response of a refusal |
 //! | [`strike`] | counts a strike after a refusal or a response, for limits that ban |
@@ -40,6 +41,7 @@ pub(super) mod look_up;
 mod missing_key;
 mod narrow;
 mod notify;
+pub(super) mod permit_steps;
 pub(super) mod pipeline;
 pub(super) mod refuse;
 mod refuse_early;
