@@ -27,6 +27,7 @@ pub(crate) struct DialectForm {
 impl DialectForm {
     /// Writes the headers of a decision, once per response. Writing those of several decisions, as
     /// stacked layers do, only ever tightens what the response says.
+    #[inline]
     pub(crate) fn write(
         &self,
         headers: &mut HeaderMap,

@@ -118,14 +118,16 @@ impl Permits {
     /// # Errors
     ///
     /// The limits that have too few left.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter(
         self: &Arc<Self>,
         calls: &[Call],
         observers: &Observers,
     ) -> Result<Option<Arc<HeldPermits>>, Indices> {
-        let steps = self.steps();
-        steps.map_or(Ok(None), |steps| (steps.take)(self, calls, observers))
+        match self.steps() {
+            None => Ok(None),
+            Some(steps) => (steps.take)(self, calls, observers),
+        }
     }
 
     pub(super) fn take(
