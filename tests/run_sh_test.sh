@@ -38,7 +38,7 @@ case $1 in
     tree) printf "%b\n" "$TREE" ;;
 esac
 [ "$1" != "${FAILS:-}" ]'
-for program in redis-server prometheus promtool chromium chromedriver goaccess fail2ban-server c++ rustc tar valgrind; do
+for program in redis-server prometheus promtool chromium chromedriver nginx goaccess fail2ban-server c++ rustc tar valgrind; do
     pretend $program ':'
 done
 # shellcheck disable=SC2016 # The fake script expands it.
