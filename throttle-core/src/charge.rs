@@ -85,11 +85,12 @@ impl<B: Backend> Charge<B> {
         Self { limiter, receipt }
     }
 
-    /// The units taken from the policy of that name; 0 for an unknown name.
+    /// The units taken from the policy of that name, of all its keys; 0 for an unknown name.
     #[must_use]
     pub fn taken(&self, policy: &str) -> u64 {
-        self.index(policy)
-            .map_or(0, |policy| self.receipt.taken(policy))
+        let policies = self.limiter.set().policies().iter().enumerate();
+        let named = policies.filter(|(_, own)| own.name() == policy);
+        named.map(|(index, _)| self.receipt.taken(index)).sum()
     }
 
     /// Gives all units back.
@@ -109,14 +110,6 @@ impl<B: Backend> Charge<B> {
     /// If the future is dropped before it is ready, the charge was settled once or not at all.
     pub fn settle(self, actual: u64) -> B::Done {
         self.limiter.settle(self.receipt.actual(actual))
-    }
-
-    fn index(&self, name: &str) -> Option<usize> {
-        self.limiter
-            .set()
-            .policies()
-            .iter()
-            .position(|policy| policy.name() == name)
     }
 }
 

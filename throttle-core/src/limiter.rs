@@ -106,8 +106,19 @@ impl<B: Backend> Limiter<B> {
         Ok(())
     }
 
+    /// The same call of each policy; one call of a policy that is there for several keys.
     pub(crate) fn calls(&self, call: &Call) -> SmallVec<[Call; 3]> {
-        smallvec![call.clone(); self.set().policies().len()]
+        let policies = self.set().policies();
+        let mut calls = smallvec![call.clone(); policies.len()];
+        if self.set().repeats {
+            for (index, policy) in policies.iter().enumerate() {
+                let mut earlier = policies[..index].iter();
+                if earlier.any(|earlier| earlier.name() == policy.name()) {
+                    calls[index] = Call::SKIP;
+                }
+            }
+        }
+        calls
     }
 }
 

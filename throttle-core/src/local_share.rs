@@ -126,6 +126,10 @@ impl LocalShare {
     /// Decides one request that the backend could not decide, and charges it here. `why` goes into
     /// the [`decided_by`](crate::Status::decided_by) of every policy that applies. Policies without
     /// a share are skipped.
+    ///
+    /// # Panics
+    ///
+    /// If [a key is in two calls](PolicySet::check_keys) of one policy, which no backend decides.
     #[must_use]
     pub fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Decision {
         let asked: SmallVec<[Call; 3]> = (calls.iter().enumerate())

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
+use axum::serve::ListenerExt;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use metrics_exporter_prometheus::PrometheusHandle;
 use throttle_tower::Page;
@@ -136,6 +137,8 @@ impl Listeners {
             format!("{field} is {address}: cannot listen there; choose another address")
         })?;
         let address = listener.local_addr()?;
+        // Small answers leave at once, also while others are not acknowledged.
+        let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
         let mut stopped = self.stop.subscribe();
         // An error says that the server is gone.
         let ended = async move { drop(stopped.wait_for(|stopped| *stopped).await) };

@@ -150,7 +150,8 @@ impl<'a> Cell<'a> {
         } = self.standing_at();
         if self.reserve > 0 {
             // A unit that comes back to the reserve is nothing more for the call.
-            next = next.max(self.wait_from_at((self.reserve + 1).min(self.by.capacity())));
+            next =
+                next.max(self.wait_from_at(self.reserve.saturating_add(1).min(self.by.capacity())));
             remaining = remaining.saturating_sub(self.reserve);
         }
         Standing {

@@ -19,7 +19,9 @@ use super::request::{Request, Run};
 use super::shard::{LockedShard, Shard};
 use super::slot::{Label, Slot};
 use super::store::{MemorySet, Store};
-use crate::algorithm::{Outcome, StateCharge, StateFormat, Transition, Visitor, Words, ask};
+use crate::algorithm::{
+    Algorithm, Outcome, StateCharge, StateFormat, Transition, Visitor, Words, ask,
+};
 use crate::backend::Call;
 use crate::decision::{Decision, Status};
 use crate::set;
@@ -55,6 +57,7 @@ struct LockedState<'a> {
     /// The index of the key's shard.
     shard: usize,
     entry: Entry<'a>,
+    algorithm: &'a Algorithm,
     /// What the calls ask of it: several if keys of one policy share an overflow bucket.
     asked: u64,
     is_charged: bool,
@@ -306,13 +309,26 @@ impl<'a> Request<'a> {
             locked.cells.push(LockedState {
                 shard,
                 entry,
+                algorithm: parameters.algorithm,
                 asked: 0,
                 is_charged: false,
             });
             locked.cells.len() - 1
         });
-        let LockedState { entry, asked, .. } = &mut locked.cells[index];
-        entry.cell.leave(call.reserve().saturating_add(*asked));
+        let LockedState {
+            entry,
+            asked,
+            algorithm,
+            ..
+        } = &mut locked.cells[index];
+        // Few parameters of keys' own share a bucket. It decides by those of one in a request, and
+        // leaves nothing to others.
+        let taken = if parameters.algorithm.is_alike(algorithm) {
+            *asked
+        } else {
+            u64::MAX
+        };
+        entry.cell.leave(call.reserve().saturating_add(taken));
         entry.cell.ask(call.cost, status);
         if !call.is_peek() {
             *asked = asked.saturating_add(call.cost);

@@ -178,6 +178,7 @@ impl PolicySet {
     /// assert!(!transfer("eve", "ada", 6).await?.is_admitted(), "ada has four units left");
     /// assert!(transfer("bob", "eve", 4).await?.is_admitted(), "eve was charged nothing");
     /// assert!(transfer("eve", "eve", 1).await.is_err());
+    /// assert_eq!(transfers.peek("eve").remaining(), 6);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```

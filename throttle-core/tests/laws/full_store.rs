@@ -511,3 +511,30 @@ fn law_09_several_new_keys_of_a_request_share_one_bucket() {
         assert!(!ask([0, 0, 1]).is_admitted() && ask([0, 0, 0]).is_admitted());
     }
 }
+
+/// Few parameters of keys' own share an overflow bucket, and so may those of two keys of a request.
+#[test]
+fn law_09_keys_of_a_request_share_a_bucket_and_keep_their_own_limits() {
+    let store = FullStore::of(16);
+    let of = |count| FixedWindow::new(Rate::per_day(count));
+    let policy = Policy::new("p", of(10)).unwrap();
+    store.prepare(policy.clone());
+    let small = policy.own(of(1)).unwrap();
+    let large: Vec<_> = (0..300)
+        .map(|n| policy.own(of(1_000 + n)).unwrap())
+        .collect();
+    let both = PolicyTree::All(vec![policy.into(); 2]);
+    let set = PolicySet::repeating(both).unwrap();
+    let set = store.backend.prepare(set).unwrap();
+    let call = |key: usize, own: &Arc<Algorithm>| {
+        Call::from(Key::from(1_000 + key as u64)).under(Arc::clone(own))
+    };
+    let decide = |calls: [Call; 2]| store.backend.decide_now(&set, &calls);
+    let admitted = (large.iter().enumerate())
+        .filter(|(n, large)| decide([call(2 * n, large), call(2 * n + 1, &small)]).is_admitted())
+        .count();
+    assert!(
+        admitted <= 1,
+        "{admitted} new keys, of which each may use one unit of one bucket"
+    );
+}

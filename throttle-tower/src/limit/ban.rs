@@ -76,7 +76,7 @@ impl Limit {
         mut self,
         strikes: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
     ) -> Self {
-        let rules = &mut self.applied.charge_rules;
+        let rules = self.applied.charge_rules.used();
         rules.strike_if = Some(match rules.strike_if.take() {
             None => Arc::new(strikes),
             Some(other) => {

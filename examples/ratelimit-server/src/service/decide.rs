@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use throttle_core::backend::{BoxPrepared, Call, Receipt, correction};
-use throttle_core::{Backend, BackendError, BoxBackend, Clock, SystemClock};
+use throttle_core::{Backend, BackendError, BoxBackend, Clock, PolicySet, SystemClock};
 use tonic::Status;
 
 use super::hit::Hit;
@@ -19,14 +19,20 @@ impl Service {
         if hits.is_empty() {
             return Ok(true);
         }
-        let mut hits: Vec<&mut Hit> = hits.iter_mut().collect();
         // Quotas are a part of the set, at its end.
         hits.sort_by_key(|hit| (hit.is_quota(), hit.policy));
+        let members = members(hits);
+        let of: Vec<_> = members.iter().map(|(hit, _)| &hits[*hit]).collect();
         let policies = &limits.config.policies;
-        let set = limits.sets.find(&self.backend, policies, &hits);
+        let set = limits.sets.find(&self.backend, policies, &of);
         let set = set.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let calls: Vec<_> = hits.iter().map(|hit| hit.call()).collect();
-        let refund = |index: usize| (hits[index].hits < 0).then(|| (hits[index].units(), 0));
+        let call = |(hit, applies): &(usize, bool)| match applies {
+            true => hits[*hit].call(),
+            false => Call::SKIP,
+        };
+        let calls: Vec<_> = members.iter().map(call).collect();
+        let hit = |index: usize| Some(&hits[members[index].0]).filter(|_| members[index].1);
+        let refund = |index| Some((hit(index).filter(|hit| hit.hits < 0)?.units(), 0));
         self.correct(&set, &calls, refund).await;
         let decision = match self.backend.decide_at_once(&set, &calls) {
             Some(decision) => decision,
@@ -37,14 +43,16 @@ impl Service {
                 .map_err(unavailable)?,
         };
         let debit = |index: usize| {
-            let (hit, charged) = (&hits[index], decision.statuses()[index].charged());
+            let (hit, charged) = (hit(index)?, decision.statuses()[index].charged());
             let is_due = hit.found.rule.charges_refused && hit.hits > 0 && charged == 0;
             is_due.then(|| (0, hit.units()))
         };
         self.correct(&set, &calls, debit).await;
         let policies = BoxBackend::set(&set).policies().iter();
-        for ((hit, status), policy) in hits.into_iter().zip(decision.statuses()).zip(policies) {
-            hit.decided(policy, status);
+        for ((member, status), policy) in members.iter().zip(decision.statuses()).zip(policies) {
+            if let (hit, true) = member {
+                hits[*hit].decided(policy, status);
+            }
         }
         Ok(decision.is_admitted())
     }
@@ -77,6 +85,24 @@ impl Service {
             tracing::warn!(%error, "a charge was not corrected");
         }
     }
+}
+
+/// For each member of the set, the hit that it is of, and whether it applies. A limit has 1, 2, 4 …
+/// members while there is room, of which the last ones may not apply: each number of keys would be
+/// another set, and another script that Redis keeps.
+fn members(hits: &[Hit]) -> Vec<(usize, bool)> {
+    let mut members = Vec::with_capacity(hits.len().next_power_of_two());
+    let mut first = 0;
+    for of_limit in hits.chunk_by(|one, next| one.policy == next.policy) {
+        let end = first + of_limit.len();
+        let places = first..first + of_limit.len().next_power_of_two();
+        members.extend(places.map(|place| (place.min(end - 1), place < end)));
+        first = end;
+    }
+    if members.len() > PolicySet::MAX_POLICIES {
+        members.retain(|(_, applies)| *applies);
+    }
+    members
 }
 
 /// Envoy lets a request pass for an unknown error, whatever its failure mode is.

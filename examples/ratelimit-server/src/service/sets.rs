@@ -22,12 +22,12 @@ impl Sets {
         self.0.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// The set of hits, those of quotas at the end.
+    /// The set whose members are of the policies of these hits, those of quotas at the end.
     pub fn find(
         &self,
         backend: &BoxBackend,
         policies: &[Policy],
-        hits: &[&mut Hit],
+        hits: &[&Hit],
     ) -> Result<Arc<BoxPrepared>, ConfigError> {
         let members: Vec<usize> = hits.iter().map(|hit| hit.policy).collect();
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -46,9 +46,9 @@ impl Sets {
     }
 }
 
-fn tree(policies: &[Policy], hits: &[&mut Hit]) -> PolicyTree {
+fn tree(policies: &[Policy], hits: &[&Hit]) -> PolicyTree {
     let (quotas, others): (Vec<_>, Vec<_>) = hits.iter().partition(|hit| hit.is_quota());
-    let policy = |hit: &&&mut Hit| policies[hit.policy].clone();
+    let policy = |hit: &&&Hit| policies[hit.policy].clone();
     let mut all: Vec<PolicyTree> = others.iter().map(|hit| policy(hit).into()).collect();
     if quotas.iter().any(|hit| hit.is_shadow()) {
         // One that only watches always passes, and one that passes is enough.

@@ -534,6 +534,24 @@ descriptors:
         (true, vec![None, Some(0)]),
         "one that only watches passes"
     );
+    // Three keys of a quota, of which one admits.
+    let three = || -> Vec<_> {
+        let keys = ["a", "b", "c"];
+        keys.map(|value| descriptor(&[("second", value)])).into()
+    };
+    assert_eq!(
+        bench.left(vec![hits(&[("second", "a")], 2)]).await,
+        (true, vec![Some(0)])
+    );
+    assert_eq!(
+        bench.left(three()).await,
+        (true, vec![None, Some(1), Some(1)])
+    );
+    assert_eq!(
+        bench.left(three()).await,
+        (true, vec![None, Some(0), Some(0)])
+    );
+    assert_eq!(bench.left(three()).await, (false, vec![None; 3]));
 }
 
 #[tokio::test]
