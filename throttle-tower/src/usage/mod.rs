@@ -7,7 +7,7 @@
 // decision ──► Account: a Tally for each limit whose charge may change   refund_and_settle  tally
 //                 │  updated by the handler (Usage), the head of the response, the end of its body
 //                 ▼
-//               Steps ──► Ledger: a backend of any type   throttle/steps/correct_charges
+//               Steps ──► ErasedLayer: on any backend   throttle/steps/correct_charges
 //                            │  polled once; what is not done then runs in the background
 //                            ▼
 //                          Settlements: how many are under way, done, failed   background
@@ -27,6 +27,6 @@ pub use error::UsageError;
 #[cfg(feature = "axum")]
 pub use extract::MissingUsage;
 pub use handle::Usage;
-pub(crate) use refund_and_settle::{Account, Ledger, Open};
+pub(crate) use refund_and_settle::{Account, Open};
 pub(crate) use standings::{ChargeChange, Standings};
 pub(crate) use tally::{Step, Tally};

@@ -7,26 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{HeaderMap, StatusCode};
 use throttle_core::backend::Receipt;
-use throttle_core::{Decision, Policy};
 use tokio::runtime::Handle;
 
 use super::error::UsageError;
-use super::standings::{ChargeChange, Standings};
+use super::standings::Standings;
 use super::tally::{Step, Tally, joined};
 use crate::limit::ChargeRules;
 use crate::lock::lock;
 use crate::throttle::{ErasedLayer, write_settled};
-
-/// The layer that made a charge, whatever its backend.
-pub(crate) trait Ledger {
-    fn policies(&self) -> &[Policy];
-    fn charge_rules(&self, index: usize) -> &ChargeRules;
-    /// Peeks at the keys of charges, if the backend can without waiting.
-    fn peek(&self, changes: &[ChargeChange]) -> Option<Decision>;
-    /// Does a step, or starts it in the background. The receipt of a running charge goes to
-    /// `account`.
-    fn run(self: Arc<Self>, step: Step, account: &Arc<Account>);
-}
 
 /// What one request was charged by limits whose charges may change.
 ///
@@ -79,7 +67,7 @@ impl Account {
 
     fn run(self: &Arc<Self>, steps: Vec<Step>) {
         for step in joined(steps) {
-            Arc::clone(&self.ledger).run(step, self);
+            Arc::clone(&self.ledger).take_step(step, self);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::event::{Activity, Observers};
 use crate::limit::ChargeRules;
 use crate::throttle::local_shares::Shares;
 use crate::throttle::shared_layer::{ErasedLayer, SharedLayer};
-use crate::usage::{Account, ChargeChange, Ledger, Open, Step, Tally, Usage};
+use crate::usage::{Account, ChargeChange, Open, Step, Tally, Usage};
 
 /// Opens the account of an admitted request whose charge may change, and gives the handler its
 /// usage.
@@ -261,16 +261,18 @@ impl Drop for RunningCharge {
     }
 }
 
-impl Ledger for dyn ErasedLayer {
-    fn policies(&self) -> &[Policy] {
+/// What an account asks of the layer that made its charges.
+impl dyn ErasedLayer {
+    pub(crate) fn policies(&self) -> &[Policy] {
         &self.announced.policies
     }
 
-    fn charge_rules(&self, index: usize) -> &ChargeRules {
+    pub(crate) fn charge_rules(&self, index: usize) -> &ChargeRules {
         &self.applied[index].charge_rules
     }
 
-    fn peek(&self, changes: &[ChargeChange]) -> Option<Decision> {
+    /// Peeks at the keys of charges, if the backend can without waiting.
+    pub(crate) fn peek(&self, changes: &[ChargeChange]) -> Option<Decision> {
         let mut calls: Calls = smallvec![Call::SKIP; self.applied.len()];
         for change in changes.iter().filter(|change| change.is_at_store) {
             calls[change.index] = change.peek.clone();
@@ -278,7 +280,9 @@ impl Ledger for dyn ErasedLayer {
         decision_at_once(self, &calls)
     }
 
-    fn run(self: Arc<Self>, step: Step, account: &Arc<Account>) {
+    /// Does a step, or starts it in the background. The receipt of a running charge goes to
+    /// `account`.
+    pub(crate) fn take_step(self: Arc<Self>, step: Step, account: &Arc<Account>) {
         let runtime = account.runtime();
         match step {
             Step::Settle(receipt) => settle_receipt(&*self, receipt, runtime),
