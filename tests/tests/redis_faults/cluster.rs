@@ -48,10 +48,12 @@ fn slots(mode: Mode, sample: &Sample) -> Vec<u16> {
 /// The store served all keys again within the time that a failover may take.
 fn check_failover(report: &Report, fault: &str) {
     for run in &report.runs {
-        let last = report.last_degraded(run).expect("some were degraded");
+        let (degraded, of) = report.degraded_from(run, NODE_TIMEOUT + ELECTION);
+        // A stall of the machine may make some answers late. Of a client that did not switch, a
+        // quarter would be degraded at least: of most requests one key in three was the master's.
         assert!(
-            last <= NODE_TIMEOUT + ELECTION,
-            "{fault}, {:?}: degraded until {last:?} after it",
+            of > 100 && degraded <= of / 20,
+            "{fault}, {:?}: {degraded} of {of} requests degraded when it must be over",
             run.app.mode
         );
     }

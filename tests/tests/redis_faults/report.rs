@@ -204,7 +204,7 @@ impl Report {
     }
 
     /// How long after the fault the last request was degraded.
-    pub(crate) fn last_degraded(&self, run: &Run) -> Option<Duration> {
+    fn last_degraded(&self, run: &Run) -> Option<Duration> {
         let last = run
             .samples
             .iter()
@@ -213,6 +213,15 @@ impl Report {
             .map(|sample| sample.sent)
             .max()?;
         Some(last.saturating_duration_since(self.began?))
+    }
+
+    /// How many requests were degraded, of how many that were sent this long after the fault, or
+    /// later.
+    pub(crate) fn degraded_from(&self, run: &Run, after: Duration) -> (usize, usize) {
+        let from = self.began.expect("a fault began") + after;
+        let is_later = |sample: &Sample| sample.sent >= from;
+        let later = run.samples.iter().filter(|sample| is_later(sample)).count();
+        (run.degraded(is_later), later)
     }
 
     /// The number of degraded requests.
