@@ -15,6 +15,7 @@
 use smallvec::SmallVec;
 
 use super::entry::Entry;
+use super::policies::CallParameters;
 use super::request::{Request, Run};
 use super::shard::{LockedShard, Shard};
 use super::slot::{Label, Slot};
@@ -61,6 +62,31 @@ struct LockedState<'a> {
     /// What the calls ask of it: several if keys of one policy share an overflow bucket.
     asked: u64,
     is_charged: bool,
+}
+
+impl LockedStates<'_> {
+    /// The index of the overflow bucket that the request holds for a key without a slot.
+    fn bucket(&self, shard: usize, label: Label, parameters: CallParameters<'_>) -> Option<usize> {
+        let bucket = Label::overflow(parameters);
+        let is_bucket = |state: &LockedState<'_>| {
+            state.shard == shard && state.entry.is_overflow() && state.entry.label() == bucket
+        };
+        let index = self.cells.iter().position(is_bucket)?;
+        self.shards[shard].find(label).is_none().then_some(index)
+    }
+}
+
+impl LockedState<'_> {
+    /// Leaves a reserve and what other calls have asked for. Few parameters of keys' own share a
+    /// bucket: it decides by those of one in a request, and leaves nothing to others.
+    fn leave(&mut self, parameters: CallParameters<'_>, reserve: u64, asked: u64) {
+        let taken = if parameters.algorithm.is_alike(self.algorithm) {
+            asked
+        } else {
+            u64::MAX
+        };
+        self.entry.cell.leave(reserve.saturating_add(taken));
+    }
 }
 
 impl Store {
@@ -215,12 +241,22 @@ impl<'a> Request<'a> {
         if let Some(locked) = &mut locked
             && self.set.set.repeats
         {
-            // Of a shared bucket, nothing is left that another key of the request has charged.
+            // Of a bucket, nothing is left that another key of the request has charged; also for a key
+            // that is not charged, and so gets no slot.
             for part in &parts {
-                if let PartState::Cell(index) = part.state {
-                    let cell = &mut locked.cells[index].entry.cell;
-                    cell.leave(self.calls[part.policy].reserve());
-                    statuses[part.policy].standing = cell.standing();
+                let own = match part.state {
+                    PartState::Slot(..) => continue,
+                    PartState::Peeked => None,
+                    PartState::Cell(index) => Some(index),
+                };
+                let (call, parameters) = self.call(part.policy);
+                let label = Label::new(part.run.hash, parameters.policy);
+                let bucket = locked.bucket(self.shard(part.run), label, parameters);
+                let is_charged = own.is_some_and(|own| locked.cells[own].is_charged);
+                if let Some(index) = bucket.filter(|_| !is_charged).or(own) {
+                    let state = &mut locked.cells[index];
+                    state.leave(parameters, call.reserve(), 0);
+                    statuses[part.policy].standing = state.entry.cell.standing();
                 }
             }
         }
@@ -282,18 +318,11 @@ impl<'a> Request<'a> {
         locked: &mut LockedStates<'b>,
         status: &mut Status,
     ) -> PartState<'b> {
-        let call = &self.calls[policy];
-        let parameters = self.set.policies[policy].of_call(call.tier(), call.own.as_ref());
+        let (call, parameters) = self.call(policy);
         let shard = self.shard(run);
         let label = Label::new(run.hash, parameters.policy);
         // Another key of the policy may hold the bucket that this one shares.
-        let is_bucket = |state: &LockedState<'_>| {
-            state.shard == shard
-                && state.entry.is_overflow()
-                && state.entry.label() == Label::overflow(parameters)
-        };
-        let known = locked.cells.iter().position(is_bucket);
-        let known = known.filter(|_| locked.shards[shard].find(label).is_none());
+        let known = locked.bucket(shard, label, parameters);
         let index = known.unwrap_or_else(|| {
             let entry = Entry::locate(
                 parameters,
@@ -315,26 +344,22 @@ impl<'a> Request<'a> {
             });
             locked.cells.len() - 1
         });
-        let LockedState {
-            entry,
-            asked,
-            algorithm,
-            ..
-        } = &mut locked.cells[index];
-        // Few parameters of keys' own share a bucket. It decides by those of one in a request, and
-        // leaves nothing to others.
-        let taken = if parameters.algorithm.is_alike(algorithm) {
-            *asked
-        } else {
-            u64::MAX
-        };
-        entry.cell.leave(call.reserve().saturating_add(taken));
+        let state = &mut locked.cells[index];
+        state.leave(parameters, call.reserve(), state.asked);
+        let LockedState { entry, asked, .. } = state;
         entry.cell.ask(call.cost, status);
         if !call.is_peek() {
             *asked = asked.saturating_add(call.cost);
         }
         (status.tier, status.overflow) = (parameters.tier, entry.is_overflow());
         PartState::Cell(index)
+    }
+
+    /// The call of a policy, and the parameters that it names.
+    fn call(&self, policy: usize) -> (&'a Call, CallParameters<'a>) {
+        let call = &self.calls[policy];
+        let parameters = self.set.policies[policy].of_call(call.tier(), call.own.as_ref());
+        (call, parameters)
     }
 
     /// The slot of a policy's key, in a table that no other thread changes.

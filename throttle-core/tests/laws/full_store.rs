@@ -538,3 +538,36 @@ fn law_09_keys_of_a_request_share_a_bucket_and_keep_their_own_limits() {
         "{admitted} new keys, of which each may use one unit of one bucket"
     );
 }
+
+/// A peek's key has no slot after the request, and so shares the bucket.
+#[test]
+fn law_03_a_peek_reports_what_other_keys_of_the_request_leave_in_a_new_bucket() {
+    // Without room, and with room for the peek alone.
+    for (room, cost) in [(0, 0), (0, 1), (1, 1)] {
+        let store = FullStore::of(16);
+        let policy = Policy::new("p", FixedWindow::new(Rate::per_hour(9))).unwrap();
+        let alone = store.prepare(policy.clone());
+        if room > 0 {
+            store.backend.reset_all("filler").into_inner().unwrap();
+            let filler = Policy::new("filler", FixedWindow::new(Rate::per_day(9))).unwrap();
+            let filler = store.prepare(filler);
+            for key in 0..16 - room {
+                let call = [Call::from(Key::from(key))];
+                assert!(store.backend.decide_now(&filler, &call).is_admitted());
+            }
+        }
+        let set = PolicySet::repeating(PolicyTree::All(vec![policy.into(); 2])).unwrap();
+        let set = store.backend.prepare(set).unwrap();
+        let [ada, bob] = ["ada", "bob"].map(|key| Call::from(Key::from(key)));
+        let calls = [ada.costing(cost).peeking(), bob.costing(4)];
+        let decision = store.backend.decide_now(&set, &calls);
+        assert!(decision.is_admitted() && decision.statuses()[1].is_overflow());
+        let left = store
+            .backend
+            .decide_now(&alone, &[Call::peek(Key::from("ada"))]);
+        assert_eq!(left.remaining(), 5);
+        let told = decision.statuses().iter().map(|status| status.remaining());
+        assert_eq!(told.collect::<Vec<_>>(), [5, 5], "{room} {cost}");
+        assert_eq!(decision.remaining(), 5);
+    }
+}

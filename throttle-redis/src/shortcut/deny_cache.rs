@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use throttle_core::algorithm::State;
+use throttle_core::backend::Call;
 use throttle_core::{Decision, Timestamp};
 
 use crate::script::kind::Kind;
@@ -60,10 +61,17 @@ struct Inner {
 
 type Names = SmallVec<[Vec<u8>; 3]>;
 
+/// The cost and the reserve of a call; `None` if it has no key. A set may hold a policy several
+/// times, so the names of its keys do not show which calls have them.
+type AskedFor = Option<(u64, u64)>;
+
+fn asked_for(call: &Call) -> AskedFor {
+    call.key().map(|_| (call.cost(), call.reserve()))
+}
+
 struct CachedRefusal {
     prepared: Arc<PreparedSet>,
-    /// The cost and the reserve of each call.
-    asked_for: SmallVec<[(u64, u64); 3]>,
+    asked_for: SmallVec<[AskedFor; 3]>,
     states: SmallVec<[State; 3]>,
     /// The server's time at the decision, which was made between these two instants.
     now: Timestamp,
@@ -153,11 +161,7 @@ impl DenyCache {
                 return;
             }
         }
-        let asked_for = ask
-            .calls
-            .iter()
-            .map(|call| (call.cost(), call.reserve()))
-            .collect();
+        let asked_for = ask.calls.iter().map(asked_for).collect();
         let until = asked
             .at
             .checked_add(wait.map_or(LONGEST, |wait| wait.min(LONGEST)));
@@ -216,9 +220,11 @@ impl CachedRefusal {
             .zip(&ask.calls)
             .zip(policies)
             .all(|((kept, call), policy)| {
-                let asked_for = (call.cost(), call.reserve());
+                let asked_for = asked_for(call);
                 let sum = |(cost, reserve): (u64, u64)| cost.saturating_add(reserve);
-                let is_more = kept.0 > 0 && call.cost() > 0 && sum(asked_for) >= sum(*kept);
+                let is_more = kept.zip(asked_for).is_some_and(|(kept, asked_for)| {
+                    kept.0 > 0 && asked_for.0 > 0 && sum(asked_for) >= sum(kept)
+                });
                 asked_for == *kept || (is_more && !Kind::of(policy.algorithm()).is_shortened())
             })
     }
@@ -226,7 +232,6 @@ impl CachedRefusal {
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::backend::Call;
     use throttle_core::{FixedWindow, Key, Policy, PolicySet, PolicyTree, Rate};
 
     use super::*;
@@ -525,5 +530,45 @@ mod tests {
                 "{asked:?} after {kept:?}"
             );
         }
+    }
+
+    /// The keys have the same names on the server, whichever calls of the policy they are in.
+    #[test]
+    fn law_13_a_refusal_is_kept_for_the_calls_that_have_the_keys() {
+        let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
+        let set = PolicySet::repeating(PolicyTree::All(vec![policy.into(); 3])).expect("a set");
+        let prepared = Arc::new(PreparedSet::new(set));
+        let ada = || Call::from(Key::from("ada"));
+        let bob = || Call::peek(Key::from("bob"));
+        let ask = |calls: [Call; 3]| Ask {
+            prepared: Arc::clone(&prepared),
+            calls: calls.into_iter().collect(),
+            names: ["p:ada", "p:bob"]
+                .map(|name| name.as_bytes().to_vec())
+                .into_iter()
+                .collect(),
+            slot: 0,
+            as_of: None,
+        };
+        let (cache, asked) = (DenyCache::new(1), ask([ada(), Call::SKIP, bob()]));
+        let (set, now) = (&prepared.set, Timestamp::EPOCH);
+        let mut states: SmallVec<[State; 3]> = set
+            .policies()
+            .iter()
+            .map(|policy| policy.algorithm().fresh())
+            .collect();
+        let five = Call::from(Key::from("bob")).costing(5);
+        let charged = [ada().costing(9), Call::SKIP, five];
+        assert!(set.decide(&mut states, now, &charged).is_admitted());
+        let decision = set.decide(&mut states.clone(), now, &asked.calls);
+        assert!(!decision.is_admitted());
+        cache.keep(&asked, &decision, states, now, cache.asking(&asked));
+        let left = |calls| Some(cache.look(&ask(calls), Some(now))?.statuses()[2].remaining());
+        assert_eq!(left([ada(), Call::SKIP, bob()]), Some(4));
+        assert_eq!(
+            left([ada(), bob(), Call::SKIP]),
+            None,
+            "bob is in another call"
+        );
     }
 }
