@@ -7,7 +7,7 @@ use throttle_core::backend::is_correction;
 use tokio::time::{Instant, timeout};
 
 use crate::link::call_error::CallError;
-use crate::link::connection::Command;
+use crate::link::connection::{Command, FaultKind};
 use crate::link::script::Script;
 use crate::link::sent_command::LateAnswer;
 use crate::links::script_call::ScriptCall;
@@ -82,7 +82,12 @@ pub(crate) async fn late_parts(
     let answer = late.into_inner().ok_or(CallError::Late)?;
     let answer = timeout(shared.links.deadlines.correction, answer).await;
     let reply = answer.ok().and_then(Result::ok).ok_or(CallError::Late)?;
-    let reply = reply.map_err(CallError::Fault)?.into_bytes();
+    let reply = reply.map_err(|fault| match fault.kind() {
+        // The store is healthy and charged nothing. There is no time left to call it again.
+        FaultKind::NoScript | FaultKind::Moved(_) | FaultKind::Ask(_) => CallError::TooLate,
+        _ => CallError::Fault(fault),
+    });
+    let reply = reply?.into_bytes();
     parts_of(reply.ok_or(CallError::Late)?, asks)
 }
 

@@ -84,6 +84,28 @@ async fn a_decision_whose_time_is_up_while_its_call_is_under_way_may_be_charged(
     assert!(later.await.expect("no panic").is_ok());
 }
 
+/// The store answers, so a limit is a limit: a full burst must not end in errors of the protocol.
+#[tokio::test(start_paused = true)]
+async fn law_13_late_answer_that_asks_for_another_call_is_a_timeout() {
+    for kind in [
+        FaultKind::NoScript,
+        FaultKind::Moved(None),
+        FaultKind::Ask(None),
+    ] {
+        let fixture = Fixture::connected().await;
+        fixture.occupy(Instant::now() + HOUR);
+        let begun = fixture.begin("ada", 100 * MS).await;
+        fixture.free();
+        let sent = fixture.store.next().await;
+        // The caller leaves its call a little time beyond the deadline.
+        advance(102 * MS).await;
+        turns().await;
+        sent.answer(Err(fault(kind))).await;
+        let ended = begun.await.expect("no panic");
+        assert!(matches!(ended, Err(CallError::TooLate)));
+    }
+}
+
 /// The future of a decision may be dropped at any point.
 #[tokio::test(start_paused = true)]
 async fn a_decision_whose_caller_is_gone_is_not_sent() {
