@@ -14,12 +14,6 @@ const TASKS: u64 = 64;
 /// Much longer than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs the tests of this binary one at a time: some count the calls that reach the servers.
-async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
-    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    ALONE.lock().await
-}
-
 fn clustered(servers: &Servers) -> RedisBuilder {
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
@@ -78,8 +72,7 @@ fn script_calls(servers: &Servers) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_06_decisions_of_one_slot_share_calls_and_admit_exactly_the_limit() {
-    let _alone = alone().await;
-    let servers = Servers::shared();
+    let servers = &Servers::start();
     for (prefix, max_batch) in [("batched", 64), ("unbatched", 1)] {
         let limits = limited(
             clustered(servers)
@@ -113,7 +106,6 @@ async fn law_06_decisions_of_one_slot_share_calls_and_admit_exactly_the_limit() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_of_several_slots_share_no_call() {
-    let _alone = alone().await;
     let servers = Servers::shared();
     let limits = limited(clustered(servers).per_key_slot().prefix("several"), 100);
     // Eight tasks for each of eight keys, on all servers.
@@ -163,8 +155,7 @@ async fn left(limits: &LimitTree, calls: &[Call; 3]) -> [u64; 3] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_limits_of_one_customer_are_one_call() {
-    let _alone = alone().await;
-    let servers = Servers::shared();
+    let servers = &Servers::start();
     let limits = three_limits(servers, "customers");
     for customer in ["acme", "umbra", "initech"] {
         let calls = calls_of(customer, 7);
@@ -197,7 +188,6 @@ async fn three_limits_of_one_customer_are_one_call() {
 /// The set is decided in one step, so no request holds units that another one lacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_05_limits_of_one_customer_are_all_charged_or_none() {
-    let _alone = alone().await;
     let servers = Servers::shared();
     let limits = three_limits(servers, "atomic");
     let customers = ["acme", "umbra", "initech"];
@@ -231,7 +221,6 @@ async fn law_05_limits_of_one_customer_are_all_charged_or_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_in_the_slot_of_their_first_part_are_forgotten_one_by_one_or_all() {
-    let _alone = alone().await;
     let servers = Servers::shared();
     let limits = three_limits(servers, "forgotten");
     let [acme, umbra] = ["acme", "umbra"].map(|customer| calls_of(customer, 7));
