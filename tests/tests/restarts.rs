@@ -62,14 +62,20 @@ fn a_killed_process_forgets_only_what_it_admitted_since_its_last_save() {
         "--nocapture",
     ];
     let (mut admitted, mut forgotten, mut remembered) = (0, 0, 0);
-    for life in 0..LIVES {
+    let (mut life, began) = (0, Instant::now());
+    // On a busy machine a life admits and saves little: then there are more of them.
+    while life < LIVES || admitted < LIMIT / 2 || remembered <= 100 {
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "{admitted} admitted in {life} lives, and {remembered} saved: nothing is shown"
+        );
         let mut child = Command::new(env::current_exe().expect("this program"))
             .args(this_test)
             .env(CHILD, folder.join("limits"))
             .stdout(Stdio::piped())
             .spawn()
             .expect("a process");
-        let ends = Instant::now() + Duration::from_millis(100 + 17 * life);
+        let ends = Instant::now() + Duration::from_millis(100 + 17 * (life % LIVES));
         let (mut of_this, mut saved) = (0, 0);
         let mut killed = false;
         for line in BufReader::new(child.stdout.take().expect("piped")).lines() {
@@ -91,18 +97,11 @@ fn a_killed_process_forgets_only_what_it_admitted_since_its_last_save() {
             forgotten + of_this - saved,
             remembered + saved,
         );
+        life += 1;
     }
     std::fs::remove_dir_all(&folder).ok();
     assert!(
         admitted <= LIMIT + forgotten,
         "{admitted} admitted, {forgotten} of them forgotten"
-    );
-    assert!(
-        remembered > 100,
-        "only {remembered} of {admitted} were saved: nothing is shown by this run"
-    );
-    assert!(
-        admitted >= LIMIT / 2,
-        "{admitted} admitted in all lives: too few to reach the limit"
     );
 }

@@ -15,6 +15,7 @@ use throttle_tower::{
 };
 use tower::ServiceExt;
 
+use crate::DEADLINE;
 use crate::witness::{Answer, Witnessed};
 
 /// The rules of the limits for a store that fails.
@@ -120,6 +121,9 @@ pub(crate) struct Sample {
     pub(crate) sent: Instant,
     /// The time that the layer added to the request.
     pub(crate) added: Duration,
+    /// By how much a timer in the task of the request was late, which is no fault of the layer or
+    /// the store.
+    pub(crate) overslept: Duration,
     pub(crate) status: StatusCode,
     /// Whether the response carries the remaining units.
     pub(crate) reported: bool,
@@ -129,6 +133,11 @@ pub(crate) struct Sample {
 impl Sample {
     pub(crate) fn is_degraded(&self) -> bool {
         matches!(self.heard, Heard::Degraded { .. })
+    }
+
+    /// The time that the layer added, beyond what the machine is to blame for.
+    pub(crate) fn blamed(&self) -> Duration {
+        self.added.saturating_sub(self.overslept)
     }
 
     /// When the decision was made.
@@ -239,11 +248,19 @@ impl App {
         let request = request.body(Body::empty()).expect("a request");
         let router = self.router.clone();
         let sent = Instant::now();
-        let response = TRIP
-            .scope(trip.clone(), router.oneshot(request))
-            .await
-            .expect("a router does not fail");
-        let left = trip.0.handled.get().copied().unwrap_or_else(Instant::now);
+        let responding = TRIP.scope(trip.clone(), async {
+            let response = router
+                .oneshot(request)
+                .await
+                .expect("a router does not fail");
+            let left = trip.0.handled.get().copied();
+            (response, left.unwrap_or_else(Instant::now))
+        });
+        let timer = async {
+            tokio::time::sleep(DEADLINE).await;
+            sent.elapsed().saturating_sub(DEADLINE)
+        };
+        let ((response, left), overslept) = tokio::join!(responding, timer);
         let heard = trip.heard();
         let (status, reported) = (
             response.status(),
@@ -254,6 +271,7 @@ impl App {
             key,
             sent,
             added: left.duration_since(sent),
+            overslept,
             status,
             reported,
             heard,

@@ -24,7 +24,6 @@ pub(crate) struct Course {
     pub(crate) apps: Vec<App>,
     running: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
-    overshoots: Arc<Mutex<Vec<(Instant, Duration)>>>,
     began: Option<Instant>,
     ended: Option<Instant>,
     opened: Arc<Mutex<Vec<Option<Instant>>>>,
@@ -59,7 +58,11 @@ impl Course {
     pub(crate) async fn with(mut self, fault: impl AsyncFnOnce(&Self), after: Duration) -> Report {
         self.began = Some(Instant::now());
         fault(&self).await;
-        self.ended = Some(Instant::now());
+        let ended = Instant::now();
+        self.ended = Some(ended);
+        // On a busy machine the first decision may come late. `check_return` says how late.
+        self.until_decided_since(ended, Duration::from_secs(30))
+            .await;
         self.run_for(after).await;
         self.finish().await
     }
@@ -81,16 +84,12 @@ impl Course {
             .into_iter()
             .map(|mode| App::new(mode, backend()))
             .collect();
-        let (running, overshoots) = (Arc::new(AtomicBool::new(true)), Arc::default());
+        let running = Arc::new(AtomicBool::new(true));
         let opened = Arc::new(Mutex::new(vec![None; apps.len()]));
         let mut tasks: Vec<_> = apps
             .iter()
             .map(|app| tokio::spawn(load(app.clone(), Arc::clone(&running))))
             .collect();
-        tasks.push(tokio::spawn(oversleep(
-            Arc::clone(&overshoots),
-            Arc::clone(&running),
-        )));
         tasks.push(tokio::spawn(watch(
             apps.clone(),
             Arc::clone(&opened),
@@ -100,7 +99,6 @@ impl Course {
             apps,
             running,
             tasks,
-            overshoots,
             began: None,
             ended: None,
             opened,
@@ -156,8 +154,7 @@ impl Course {
         // Requests that were given up may still be on their way to the server.
         sleep(Duration::from_millis(200)).await;
         let opened = self.opened.lock().clone();
-        let overshoots = self.overshoots.lock().clone();
-        Report::new(self.apps, self.began, self.ended, opened, overshoots)
+        Report::new(self.apps, self.began, self.ended, opened)
     }
 }
 
@@ -195,18 +192,6 @@ async fn load(app: App, running: Arc<AtomicBool>) {
     }
     while let Some(sent) = sending.join_next().await {
         sent.expect("no request panics");
-    }
-}
-
-/// By how much this machine oversleeps at the moment, which is no fault of the layer or the store.
-async fn oversleep(overshoots: Arc<Mutex<Vec<(Instant, Duration)>>>, running: Arc<AtomicBool>) {
-    while running.load(Ordering::SeqCst) {
-        let start = Instant::now();
-        sleep(Duration::from_millis(5)).await;
-        overshoots.lock().push((
-            start,
-            start.elapsed().saturating_sub(Duration::from_millis(5)),
-        ));
     }
 }
 

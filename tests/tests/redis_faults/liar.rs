@@ -23,11 +23,13 @@ async fn something_else_in_a_keys_place() {
         .map(|name| String::from_utf8(name).expect("readable names"))
         .collect();
     assert_eq!(names.len(), Mode::ALL.len(), "{names:?}");
+    // In one step: a request in between would put its own value there.
+    const PUT: &str = "redis.call('DEL', KEYS[1])
+        redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))
+        redis.call('PEXPIRE', KEYS[1], 60000)";
     let put = |words: &[&str]| {
         for name in &names {
-            server.command(&["DEL", name]);
-            server.command(&[&words[..1], &[name.as_str()], &words[1..]].concat());
-            server.command(&["PEXPIRE", name, "60000"]);
+            server.command(&[&["EVAL", PUT, "1", name], words].concat());
         }
     };
     let fault = async |course: &Course| {

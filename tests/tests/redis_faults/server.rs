@@ -65,7 +65,7 @@ async fn stopped_for_five_seconds() {
     for run in &report.runs {
         // Requests that were sent are executed late: at most those that opened the breaker, and
         // those under way at that time. Without a breaker it would be all 1,000.
-        let unknown = run.app.backend.stats().unknown;
+        let unknown = report.unknown_during(run);
         assert!(
             unknown <= 100,
             "{unknown} decisions were sent to a server that hung"
@@ -84,15 +84,11 @@ async fn scripts_flushed() {
             course.run_for(Duration::from_millis(100)).await;
         }
     };
-    let report = Course::through(|| single(&server.url()), fault, Duration::from_millis(300)).await;
-    report.check("scripts flushed");
-    // Except for answers that a stall of the machine makes late. Without the second attempt, each
-    // of thirty flushes would degrade one request at least.
-    assert!(
-        report.degraded() <= 8,
-        "{} degraded, though a flush should degrade none",
-        report.degraded()
-    );
+    // The deadline is long enough that a stall of the machine makes no answer late.
+    let backend = || single(&server.url()).deadline(Duration::from_secs(2));
+    let report = Course::through(backend, fault, Duration::from_millis(300)).await;
+    report.check_answers("scripts flushed");
+    assert_eq!(report.degraded(), 0, "a flush degrades no request");
     report.check_charges(&[&server], 0);
     for run in &report.runs {
         let stats = run.app.backend.stats();
@@ -123,11 +119,6 @@ async fn out_of_memory() {
             run.unknown_though_answered(),
             0,
             "decisions that the server refused count as perhaps charged"
-        );
-        assert!(
-            stats.unknown <= 50,
-            "{} decisions were late on a server that answers",
-            stats.unknown
         );
         // Trials are rare, not one with every request.
         assert!(

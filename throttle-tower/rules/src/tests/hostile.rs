@@ -126,7 +126,7 @@ fn thousand_unknown_names_are_compared_with_a_thousand_limits_in_seconds() {
         "{error}"
     );
     assert!(
-        start.elapsed() < Duration::from_secs(5),
+        start.elapsed() < Duration::from_secs(30),
         "{:?}",
         start.elapsed()
     );
