@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::any_layer::{AnyLayer, FindLayer};
-use super::change::{Change, tightened};
+use super::change::Change;
 use super::problem::RulesError;
 use super::status::Status;
 use super::{Rules, file};
@@ -96,8 +96,8 @@ impl Handle {
     ///
     /// What was used of a limit stays used as long as its name and its key stay. So do permits of
     /// requests in flight. [`Change::unused`] names the limits for which it does not. Where a limit
-    /// holds no more than before and its window is shorter, a key can be refused for as long as the
-    /// former window: [`Change::tightened`] names such limits.
+    /// holds no more than before and its window is shorter, a key that has used it up can be
+    /// refused for as long as the former window. To end that earlier, [reset](Self::reset) the key.
     ///
     /// In memory, and for the shares by which a process decides while its store fails, there can be
     /// 1,023 different names in the life of the process. What exceeds them is refused.
@@ -210,12 +210,7 @@ impl Handle {
             layer.replace(&rules).map_err(|error| rules.error(&error))?;
         }
         let mut state = lock(&self.0.state);
-        let tightened = tightened(&former.policies(), &rules.policies());
         let change = Change::between(&former.document, &rules.document, state.status.revision + 1);
-        let change = Change {
-            tightened,
-            ..change
-        };
         *state = State::of(rules, change.revision);
         Ok(change)
     }

@@ -97,9 +97,9 @@
 //!
 //! The new file is in force from one instant on, or, if anything is wrong with it, not at all. The
 //! [`Change`] that comes of it names the limits under which nothing counts as used, because they
-//! are new, renamed or have another key. For all others, what was used stays used.
-//! [`Change::tightened`] names limits under which a key can be refused for as long as the former
-//! window.
+//! are new, renamed or have another key. For all others, what was used stays used. Where a limit
+//! holds no more than before and its window is shorter, a key that has used it up can be refused
+//! for as long as the former window.
 //!
 //! Requests that [wait](#limits) for their turn (`wait-up-to`) when the file changes wait by the
 //! former rules. Later requests do not queue after them, so that a higher limit helps immediately.

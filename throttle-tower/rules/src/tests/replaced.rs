@@ -486,7 +486,7 @@ fn hook_that_panics_stops_no_other() {
 }
 
 #[test]
-fn change_names_what_is_new_gone_renamed_and_different() {
+fn change_names_what_is_new_gone_and_different() {
     let change = |old: &str, new: &str| {
         let (_layer, handle) = live(old, memory());
         handle.replace(new).unwrap()
@@ -495,7 +495,6 @@ fn change_names_what_is_new_gone_renamed_and_different() {
         [("a", "1/day"), ("b", "2/day"), ("c", "3/day")].map(|(name, rate)| limit(name, rate, ""));
     let ab = file(&[a, b.clone()]);
     let renamed = change(&ab, &file(&[b.clone(), limit("z", "1/day", "")]));
-    assert_eq!(renamed.renamed, [("a".to_owned(), "z".to_owned())]);
     assert_eq!(renamed.unused().collect::<Vec<_>>(), ["z"]);
     let replaced = change(&ab, &file(&[b.clone(), c]));
     assert_eq!(
@@ -513,15 +512,6 @@ fn change_names_what_is_new_gone_renamed_and_different() {
     assert_eq!(
         change(&file(&[b]), &ab).to_string(),
         "revision 2\nlimit \"a\": new"
-    );
-    assert_eq!(
-        change(
-            &ab,
-            &file(&[limit("y", "2/day", ""), limit("z", "1/day", "")])
-        )
-        .to_string(),
-        "revision 2\nlimit \"a\": renamed to \"z\", so that nothing counts as used\n\
-         limit \"b\": renamed to \"y\", so that nothing counts as used"
     );
     let old = file(&[limit(
         "a",
@@ -546,15 +536,6 @@ fn change_names_what_is_new_gone_renamed_and_different() {
          not there"
     );
     assert_eq!(rekeyed.unused().collect::<Vec<_>>(), ["a"]);
-    let [day, hour] = ["2/day", "1/hour"].map(|rate| change(&ab, &ab.replace("2/day", rate)));
-    assert_eq!(
-        (day.tightened.len(), hour.tightened.as_slice()),
-        (0, &["b".to_owned()][..])
-    );
-    let note = "\nlimit \"b\": keys that have used it up can be refused for as long as the former \
-        window; reset them \
-                to end that";
-    assert!(hour.to_string().ends_with(note), "{hour}");
     let others = change(
         "version = 1\nlimit = []",
         "version = 1\nlimit = []\nlayer.max_waiting = 7",
