@@ -103,6 +103,7 @@ pub mod plans;
 pub mod recipes {}
 pub mod shape;
 mod time;
+mod uncached;
 pub mod usage;
 
 #[doc(inline)]

@@ -43,6 +43,7 @@ use crate::throttle::{Ruling, ThrottleLayer};
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct Candidate<C: Backend = MemoryBackend> {
     name: Arc<str>,
     layer: ThrottleLayer<C>,
@@ -124,16 +125,6 @@ impl<C: Backend> Candidate<C> {
     #[must_use]
     pub fn flips(&self) -> Flips {
         self.counts.read()
-    }
-}
-
-impl<C: Backend> Clone for Candidate<C> {
-    fn clone(&self) -> Self {
-        Self {
-            name: Arc::clone(&self.name),
-            layer: self.layer.clone(),
-            counts: Arc::clone(&self.counts),
-        }
     }
 }
 

@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use super::details::{self, QuotaDetails};
 use super::text::{BASE64, percent_encoded};
+use crate::uncached::uncached;
 
 /// The status codes of refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +70,8 @@ impl GrpcRefusal<'_> {
     /// The response: status 200, no body.
     pub(crate) fn response(&self, content_type: HeaderValue) -> Response<Bytes> {
         let code = self.code as u8;
-        let mut response = Response::new(Bytes::new());
+        let mut response = uncached(StatusCode::OK, content_type, Bytes::new());
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, content_type);
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(&STATUS, u16::from(code).into());
         let mut insert = |name: &HeaderName, text: Vec<u8>| {
             // The text is ASCII, so it is a header's value.

@@ -66,7 +66,6 @@ pub(crate) mod openapi;
 pub(crate) mod policy_lists;
 pub(crate) mod policy_status;
 mod problem;
-pub(crate) mod quota;
 pub(crate) mod read_upstream;
 pub(crate) mod retry_after;
 mod scanner;

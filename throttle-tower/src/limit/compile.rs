@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throttle_core::{AnyCharge, ConfigError, Policy, PolicyName, PolicySet, PolicyTree};
 
 use super::compose::{LimitTree, Tree};
-use super::resolved_kind::ResolvedKind;
+use super::kind::ResolvedKind;
 use super::select::{Select, Selection};
 use super::settings::LimitSettings;
 use crate::throttle::PermitSteps;

@@ -3,8 +3,7 @@
 use throttle_core::algorithm::RefusingAlgorithm;
 use throttle_core::{ConfigError, Policy, PolicyName};
 
-use super::resolved_kind::{ResolvedKind, SealedKind};
-use crate::throttle::PERMIT_STEPS;
+use crate::throttle::{PERMIT_STEPS, PermitSteps};
 
 /// The kind of a limit: an algorithm for a [rate](Rated), or [`InFlight`].
 ///
@@ -132,6 +131,47 @@ impl<A: RefusingAlgorithm> SealedKind for A {
 
 impl<A: RefusingAlgorithm> LimitKind for A {
     type Family = Rated;
+}
+
+/// What a kind of limit is made into.
+#[expect(unnameable_types, reason = "a part of what seals a trait")]
+#[derive(Clone, Debug)]
+pub enum ResolvedKind {
+    /// Units over time, by a policy that the backend decides about.
+    Units(Policy),
+    /// Permits of requests in flight, and the most of a key.
+    Permits(PolicyName, u64, &'static PermitSteps),
+}
+
+/// Seals [`LimitKind`]: it is public and cannot be named.
+#[expect(unnameable_types, reason = "it seals a trait")]
+pub trait SealedKind {
+    /// # Errors
+    ///
+    /// If the name or a setting is wrong.
+    fn resolve(self, name: &str) -> Result<ResolvedKind, ConfigError>;
+}
+
+impl ResolvedKind {
+    pub(super) fn name(&self) -> &PolicyName {
+        match self {
+            Self::Units(policy) => policy.policy_name(),
+            Self::Permits(name, ..) => name,
+        }
+    }
+
+    /// What an unused key has: the least and the most of all tiers.
+    pub(super) fn capacities(&self) -> (u64, u64) {
+        let policy = match self {
+            Self::Units(policy) => policy,
+            Self::Permits(_, most, _) => return (*most, *most),
+        };
+        let tiers = policy.tiers().map(|(_, tier)| tier).chain([policy]);
+        tiers.fold((u64::MAX, 0), |(least, most), tier| {
+            let capacity = tier.algorithm().capacity();
+            (least.min(capacity), most.max(capacity))
+        })
+    }
 }
 
 #[cfg(test)]

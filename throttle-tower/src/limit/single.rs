@@ -9,11 +9,10 @@ use tokio::time::timeout;
 
 use super::cost::IntoCost;
 use super::key_source::{FoundTier, KeySource, TierLookup};
-use super::kind::{LimitKind, Rated};
+use super::kind::{LimitKind, Rated, ResolvedKind};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use super::priority::{Priority, class_of};
-use super::resolved_kind::ResolvedKind;
 use super::settings::LimitSettings;
 use super::warn_at::WarnAt;
 use crate::extract::KeyExtractor;

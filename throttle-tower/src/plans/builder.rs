@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throttle_core::{Algorithm, ConfigError, IntoAlgorithm, Policy};
 
-use super::into_tier::IntoTier;
+use super::tier::IntoTier;
 use super::tier_lookup::{CachedTierLookup, LookupFn};
 use crate::extract::KeyExtractor;
 use crate::limit::Limit;

@@ -8,13 +8,10 @@ mod builder;
 mod cache;
 mod identity;
 mod identity_tier;
-mod into_tier;
 #[cfg(test)]
 mod tests;
 mod tier;
 mod tier_lookup;
 
 pub use self::builder::{Plans, PlansUnkeyed, PlansWithoutLookup, plans};
-pub use self::into_tier::IntoTier;
-pub use self::tier::Tier;
-pub use self::tier_lookup::LookupFailed;
+pub use self::tier::{IntoTier, LookupFailed, Tier};

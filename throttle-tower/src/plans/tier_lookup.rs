@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::cache::TierCache;
 use super::identity::{Digest, Digester, identity_text};
 use super::identity_tier::{IdentityTier, UnknownIdentities};
-use super::tier::{Kind, Tier};
+use super::tier::{Kind, LookupFailed, Tier};
 use crate::caught::caught;
 use crate::extract::KeyExtractor;
 use crate::limit::{FoundKey, FoundTier, LookupReport, LookupResult, TierLookup};
@@ -39,18 +39,6 @@ const DEFAULT_DEADLINE: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(5);
 /// How long a failed lookup is not repeated, at most.
 const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
-
-/// A lookup that returned no answer: see [`IntoTier::into_tier`](super::IntoTier::into_tier).
-///
-/// ```
-/// use throttle_tower::plans::{IntoTier, LookupFailed, Tier};
-///
-/// let answer: Result<Option<&str>, std::fmt::Error> = Err(std::fmt::Error);
-/// assert_eq!(answer.into_tier(), Err(LookupFailed));
-/// assert_eq!(Some("pro").into_tier(), Ok(Some(Tier::named("pro"))));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LookupFailed;
 
 /// `None` if the lookup does not know the identity.
 pub(super) type LookupAnswer =

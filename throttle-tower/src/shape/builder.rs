@@ -11,12 +11,12 @@ use throttle_core::{
 use super::clock::TokioClock;
 use super::obey_upstream::ObeyUpstream;
 use super::pace::Pace;
-use super::pauses::shared::SharedPauses;
 use super::queues::CallQueues;
 use super::schedule::Schedule;
 use super::shaper::Shaper;
+use super::shared_pauses::SharedPauses;
 use super::stats::ShapeCounters;
-use super::units::{UnitPaces, check_length};
+use super::unit_paces::{UnitPaces, check_length};
 use crate::limit::OnError;
 use crate::usage::Background;
 

@@ -5,7 +5,8 @@ use http::{HeaderMap, StatusCode};
 use throttle_core::Key;
 
 use super::demand::{CallClass, Demand};
-use super::units::{ShapeUsage, UnitPaces};
+use super::unit_paces::UnitPaces;
+use super::unit_usage::ShapeUsage;
 
 /// A function of the program that reads something from a request.
 type Reader<Req, Out> = Arc<dyn Fn(&Req) -> Out + Send + Sync>;

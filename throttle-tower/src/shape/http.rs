@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::{HeaderValue, Response};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -15,6 +15,7 @@ use crate::headers::Problem;
 use crate::headers::retry_after::RetryAfter;
 use crate::throttle::{ResponseBody, passed, refused};
 use crate::time::micros;
+use crate::uncached::uncached;
 
 /// A [`ShapeLayer`] that answers refused calls with a response: its services have the errors of the
 /// inner service only.
@@ -211,13 +212,5 @@ impl QueueFull {
 }
 
 fn refusal(problem: Problem) -> Response<Bytes> {
-    let mut response = Response::new(problem.body([]));
-    *response.status_mut() = problem.status();
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
-    response
-        .headers_mut()
-        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    uncached(problem.status(), Problem::CONTENT_TYPE, problem.body([]))
 }

@@ -9,7 +9,7 @@ use super::call_functions::CallFunctions;
 use super::pace::Pace;
 use super::shaper::Shaper;
 use super::stats::ShapeStats;
-use super::units::ShapeUsage;
+use super::unit_usage::ShapeUsage;
 use crate::time::FAR;
 
 /// Delays calls through any `tower::Service` so that they stay within an upstream's rate.
@@ -396,6 +396,24 @@ impl<Req, Res> ShapeLayer<Req, Res> {
     #[must_use]
     pub const fn shaper(&self) -> &Shaper {
         &self.shaper
+    }
+
+    /// Reports what the shaper does through the facade of the `metrics` crate, with `name` as the
+    /// label `layer`: see [`metrics`](mod@crate::metrics). All layers and clones of one shaper
+    /// report together. The first name stays, and each shaper needs a name of its own. Defaults to
+    /// reporting nothing.
+    ///
+    /// ```
+    /// # use throttle_tower::{Pace, Rate, ShapeLayer};
+    /// let pace = Pace::new(Rate::per_second(50));
+    /// let layer: ShapeLayer<http::Request<()>, http::Response<()>> = ShapeLayer::new(pace)?.metrics("billing-api");
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn metrics(self, name: impl Into<String>) -> Self {
+        let metrics = crate::observe::metrics::ShapeMetrics::registered(name.into());
+        self.shaper.schedule.counters.report_metrics(metrics);
+        self
     }
 
     pub(super) fn with(mut self, change: impl FnOnce(&mut CallFunctions<Req, Res>)) -> Self {

@@ -1,8 +1,5 @@
 //! The rules by which a key obeys its upstream: a pure state, to which each instant is passed.
 
-mod fleet;
-mod fleet_pause;
-pub(super) mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -12,8 +9,8 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use self::fleet_pause::FleetPause;
 use super::error::{Pause, PauseCause};
+use super::fleet_pause::FleetPause;
 use crate::headers::read_upstream::Allowance;
 
 /// The first and the longest pause after a refusal that states no wait. The first is at least one

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::demand::Demand;
 use super::layer::ShapeLayer;
-use super::units::ShapeUsage;
+use super::unit_usage::ShapeUsage;
 
 /// Reads the response to one call, and applies it to the key of that call. If the call fails or is
 /// dropped, it is under way no more.

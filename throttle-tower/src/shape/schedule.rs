@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use super::error::Pause;
 use super::pauses::Pauses;
-use super::pauses::shared::SharedPauses;
 use super::queue::CallQueue;
 use super::queues::CallQueues;
+use super::shared_pauses::SharedPauses;
 use super::stats::ShapeCounters;
-use super::units::UnitPaces;
+use super::unit_paces::UnitPaces;
 use crate::limit::OnError;
 #[cfg(feature = "tracing")]
 use crate::observe::trace::EventBudget;

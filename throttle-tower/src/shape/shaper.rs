@@ -14,7 +14,7 @@ use super::queue::CallQueue;
 use super::schedule::Schedule;
 use super::start::Start;
 use super::stats::ShapeStats;
-use super::units::ShapeUsage;
+use super::unit_usage::ShapeUsage;
 use crate::time::FAR;
 
 /// A steady pace without a service: for queue workers, cron jobs, batch runs.

@@ -2,9 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::local_shares::LocalStore;
-use super::report_in::ReportIn;
 use super::response_builder::ResponseBuilder;
-use super::response_options::HideHeaders;
+use super::response_options::{HideHeaders, ReportIn};
 use super::warning::WarningHook;
 use crate::headers::{Dialect, SdkHints};
 use crate::limit::{Condition, OnError};

@@ -65,6 +65,7 @@ impl<B: Backend> Live<B> {
 /// A request compares two numbers. axum calls clones of a service that is never called itself: that
 /// one keeps the version that it was made with (one, however often the limits are replaced), and
 /// each of its clones takes the present version from the lock.
+#[derive(Clone)]
 pub(super) struct Current<B: Backend> {
     version: Arc<SharedLayer<B>>,
     number: u64,
@@ -92,15 +93,5 @@ impl<B: Backend> Current<B> {
 
     pub(super) fn live(&self) -> &Arc<Live<B>> {
         &self.live
-    }
-}
-
-impl<B: Backend> Clone for Current<B> {
-    fn clone(&self) -> Self {
-        Self {
-            version: Arc::clone(&self.version),
-            number: self.number,
-            live: Arc::clone(&self.live),
-        }
     }
 }

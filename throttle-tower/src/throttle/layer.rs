@@ -77,6 +77,7 @@ use crate::usage::Settlements;
 /// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`,
 ///   not to a layer around the whole router;
 ///   [`on_warning`](crate::ThrottleBuilder::on_warning) reports that.
+#[derive(Clone)]
 #[must_use = "a layer does nothing until a service is wrapped in it"]
 pub struct ThrottleLayer<B: Backend = MemoryBackend> {
     pub(crate) current: Arc<Live<B>>,
@@ -175,14 +176,6 @@ impl<S, B: Backend> Layer<S> for ThrottleLayer<B> {
 
     fn layer(&self, inner: S) -> Throttle<S, B> {
         Throttle::new(inner, Current::new(&self.current))
-    }
-}
-
-impl<B: Backend> Clone for ThrottleLayer<B> {
-    fn clone(&self) -> Self {
-        Self {
-            current: Arc::clone(&self.current),
-        }
     }
 }
 

@@ -110,13 +110,28 @@ impl LimitReport {
     /// The policies that apply to the request, each with its status. A policy with tiers has the
     /// parameters of the request's tier.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
-        let statuses = self
-            .announced()
-            .policies
-            .iter()
-            .zip(self.decision().statuses());
-        let applying = statuses.filter(|(_, status)| status.applies());
-        applying.map(|(policy, status)| (policy.tier(status.tier()), status))
+        let applying = self.asked().filter(|(_, _, status)| status.applies());
+        applying.map(|(_, policy, status)| (policy.tier(status.tier()), status))
+    }
+
+    /// All policies that were asked, each with its index and its status.
+    #[inline]
+    pub(super) fn asked(&self) -> impl Iterator<Item = (usize, &Policy, &Status)> + Clone {
+        let policies = self.announced().policies.iter();
+        let asked = policies.zip(self.decision().statuses()).enumerate();
+        asked.map(|(index, (policy, status))| (index, policy, status))
+    }
+
+    /// The policy of that name, if it applies.
+    fn applying(&self, name: &str) -> Option<(usize, &Policy, &Status)> {
+        self.asked()
+            .find(|(_, policy, status)| policy.name() == name && status.applies())
+    }
+
+    /// The policy of that index, with the parameters of the request's tier.
+    fn in_tier(&self, index: usize) -> Option<&Policy> {
+        let (_, policy, status) = self.asked().nth(index)?;
+        Some(policy.tier(status.tier()))
     }
 
     /// Each limit and what it says about the request. The report of a request has the limits on
@@ -221,13 +236,7 @@ impl LimitReport {
     /// one with the least left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
-        let index = self.decision().binding()?;
-        Some(
-            self.announced()
-                .policies
-                .get(index)?
-                .tier(self.decision().statuses().get(index)?.tier()),
-        )
+        self.in_tier(self.decision().binding()?)
     }
 
     /// The name of the request's tier in the policy named `policy`; `None` if that policy has no
@@ -237,13 +246,7 @@ impl LimitReport {
     /// [`Policy::OWN`](throttle_core::Policy::OWN), 255, for such parameters.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
-        let mut statuses = self
-            .announced()
-            .policies
-            .iter()
-            .zip(self.decision().statuses());
-        let (policy, status) =
-            statuses.find(|(one, status)| one.name() == policy && status.applies())?;
+        let (_, policy, status) = self.applying(policy)?;
         policy
             .tier_name(status.tier())
             .or_else(|| (status.tier() == Policy::OWN).then_some("own"))
@@ -254,18 +257,9 @@ impl LimitReport {
     /// the class: what remains beyond the reserve.
     #[must_use]
     pub fn class(&self, policy: &str) -> Option<&str> {
-        let mut statuses = self
-            .announced()
-            .policies
-            .iter()
-            .zip(self.decision().statuses())
-            .enumerate();
-        let (index, (_, status)) =
-            statuses.find(|(_, (one, status))| one.name() == policy && status.applies())?;
-        self.announced()
-            .terms(index, status.tier())
-            .class
-            .as_deref()
+        let (index, _, status) = self.applying(policy)?;
+        let terms = self.announced().terms(index, status.tier());
+        terms.class.as_deref()
     }
 
     /// The names of the policies that refused the request; none if it was admitted.
@@ -282,10 +276,8 @@ impl LimitReport {
     /// The policies that the request has brought near their ends: its charge has reached the part
     /// that [`warn_at`](crate::Limit::warn_at) says. None if no limit has one.
     pub fn near(&self) -> impl Iterator<Item = &Policy> {
-        let (policies, statuses) = (&self.announced().policies, self.decision().statuses());
-        self.near_indices()
-            .into_iter()
-            .filter_map(|index| Some(policies.get(index)?.tier(statuses.get(index)?.tier())))
+        let near = self.near_indices().into_iter();
+        near.filter_map(|index| self.in_tier(index))
     }
 
     /// The indices of the [near](Self::near) policies.
@@ -305,15 +297,8 @@ impl LimitReport {
 
     /// The policies that refused the request, with their indices.
     pub(super) fn violated_policies(&self) -> impl Iterator<Item = (usize, &Policy)> + Clone {
-        let statuses = self
-            .announced()
-            .policies
-            .iter()
-            .zip(self.decision().statuses())
-            .enumerate();
-        statuses
-            .filter(|(_, (_, status))| status.is_violated())
-            .map(|(index, (policy, _))| (index, policy))
+        let violated = self.asked().filter(|(_, _, status)| status.is_violated());
+        violated.map(|(index, policy, _)| (index, policy))
     }
 }
 

@@ -14,7 +14,6 @@ use crate::limit::OnError;
 /// A store that is busy is not broken: then this process decides by limits that are open too, by
 /// the whole of each limit. Both shares are kept in one store, so a limit that is in both has one
 /// budget.
-#[derive(Clone)]
 pub(crate) struct Shares {
     /// Limits that are local, at 1/n; the others are open.
     local: LocalShare,

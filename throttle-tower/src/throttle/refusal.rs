@@ -2,7 +2,6 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use throttle_core::{BackendErrorKind, Policy, PolicyName};
@@ -11,6 +10,7 @@ use super::limit_report::LimitReport;
 use crate::grpc::{self, Violation};
 use crate::headers::openai_error::OpenAiError;
 use crate::headers::{Dialect, Problem};
+use crate::uncached::uncached;
 
 /// A refusal, for a closure that [builds the response](crate::ThrottleBuilder::response).
 ///
@@ -139,7 +139,7 @@ impl Refusal<'_> {
             }
             Reason::MissingKey(_) => generic(self.status),
         };
-        problem_response(self.status, body)
+        uncached(self.status, Problem::CONTENT_TYPE, body)
     }
 
     /// The response that gRPC clients understand; `None` if the request is no POST whose
@@ -364,28 +364,9 @@ impl Refusal<'_> {
             Reason::Store(..) | Reason::NoPermit(_) => OpenAiError::Server.body([]),
             Reason::MissingKey(_) => OpenAiError::InvalidRequest.body([]),
         };
-        let mut response = Response::new(body);
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, OpenAiError::CONTENT_TYPE);
-        headers.insert(CACHE_CONTROL, NO_STORE);
-        response
+        uncached(self.status, OpenAiError::CONTENT_TYPE, body)
     }
 }
-
-/// The response of a refusal that a problem document describes.
-#[inline]
-pub(super) fn problem_response(status: StatusCode, body: Bytes) -> Response<Bytes> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
-    headers.insert(CACHE_CONTROL, NO_STORE);
-    response
-}
-
-/// Caches must not store a 429 (RFC 6585), and the other refusals are not true for long.
-pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// A problem of no registered type: its title is the status's own.
 fn generic(status: StatusCode) -> Bytes {

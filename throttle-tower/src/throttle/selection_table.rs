@@ -119,13 +119,6 @@ impl<T> SelectionTable<T> {
     }
 }
 
-/// Clones have nothing yet: what they keep may be made differently.
-impl<T> Clone for SelectionTable<T> {
-    fn clone(&self) -> Self {
-        Self::of(self.table.len(), self.others)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

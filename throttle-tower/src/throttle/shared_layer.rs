@@ -16,7 +16,6 @@ use crate::event::LayerVersion;
 use crate::limit::{LimitSettings, Selection};
 
 /// What the clones of a layer and its services share.
-#[derive(Clone)]
 pub(crate) struct SharedLayer<B: Backend> {
     pub(crate) backend: B,
     pub(crate) prepared: Arc<B::Prepared>,
@@ -26,7 +25,6 @@ pub(crate) struct SharedLayer<B: Backend> {
 }
 
 /// The part of a layer that does not depend on the type of its backend.
-#[derive(Clone)]
 pub(crate) struct LayerCommon {
     /// The limits, for observers.
     pub(crate) version: LayerVersion,

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::routing::{MethodRouter, get};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, StatusCode};
 use throttle_core::Backend;
 
 use super::layer::ThrottleLayer;
 use super::limit_report::LimitReport;
 use super::peek::{Scope, look};
-use super::refusal::{NO_STORE, Reason};
+use super::refusal::Reason;
 use super::response_builder::RefusalResponse;
 use super::shared_layer::SharedLayer;
 use super::steps::refuse::unavailable;
@@ -21,6 +20,7 @@ use super::steps::write_headers::write_admitted;
 use crate::event::LimitState;
 use crate::json::{object, quoted};
 use crate::time::micros;
+use crate::uncached::uncached;
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Returns a route that answers "how much have I left?", as GitHub's `/rate_limit` does, and
@@ -128,11 +128,8 @@ async fn respond<B: Backend>(shared: &SharedLayer<B>, parts: &Parts) -> Response
             };
         }
     };
-    let mut response = Response::new(Body::from(body(&report)));
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    let json = HeaderValue::from_static("application/json");
+    let mut response = uncached(StatusCode::OK, json, Body::from(body(&report)));
     if !report.announced().options.hides(&response) {
         write_admitted(&report, response.headers_mut(), false);
     }
@@ -142,12 +139,7 @@ async fn respond<B: Backend>(shared: &SharedLayer<B>, parts: &Parts) -> Response
 fn body(report: &LimitReport) -> String {
     let (announced, null) = (report.announced(), || "null".to_owned());
     let mut limits = Vec::new();
-    for (index, (policy, status)) in announced
-        .policies
-        .iter()
-        .zip(report.decision().statuses())
-        .enumerate()
-    {
+    for (index, policy, status) in report.asked() {
         if !announced.tells(index, status) {
             continue;
         }

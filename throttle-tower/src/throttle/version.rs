@@ -11,13 +11,14 @@ use super::local_shares::Shares;
 use super::optional_steps::OptionalSteps;
 use super::options::Options;
 use super::permits::Permits;
-use super::report_built::report_built;
 use super::response_options::ResponseOptions;
 use super::selection_table::SelectionTable;
 use super::shared_layer::{LayerCommon, SharedLayer};
 use super::warning::{Warning, Watch};
-use crate::event::{LayerVersion, LimitInfo};
-use crate::limit::{CompiledLimits, KeySource, LimitSettings, OnError, check_refuses};
+use crate::event::{Activity, LayerVersion, LimitInfo, Observer, Observers};
+use crate::limit::{
+    CompiledLimits, KeySource, LimitSettings, LookupResult, OnError, check_refuses,
+};
 
 /// What a version of a layer's limits is built from, in addition to its builder.
 pub(super) enum Origin<'a, B: Backend> {
@@ -245,6 +246,44 @@ fn check<B: Backend>(
             .map_err(|error| error.in_policy(policy.name()))?;
     }
     Ok(())
+}
+
+/// Reports to the observers that a layer was built, or that its `former` version was replaced.
+fn report_built<B: Backend>(
+    shared: &mut SharedLayer<B>,
+    former: Option<&SharedLayer<B>>,
+    observers: &[Arc<dyn Observer>],
+) {
+    let former = former.map(|former| former.version.info());
+    shared.options.observers = Observers::of_version(observers, shared.version.info(), former);
+    report_lookups(shared);
+}
+
+/// Lets the layer's lookups of plans report to its observers, apart from those of other layers with
+/// the same plans.
+fn report_lookups<B: Backend>(shared: &mut SharedLayer<B>) {
+    let observers = &shared.options.observers;
+    let is_tiered = |limit: &LimitSettings| matches!(limit.key_source, KeySource::Tiered(_));
+    if observers.is_empty() || !shared.applied.iter().any(is_tiered) {
+        return;
+    }
+    let reporting = |limit: &LimitSettings| match &limit.key_source {
+        KeySource::Tiered(lookup) => {
+            let (observers, index) = (observers.clone(), limit.limit_index);
+            let report = move |result| {
+                observers.happened(Activity::LookedUp {
+                    limit: index,
+                    result: LookupResult::LABELS[result as usize],
+                });
+            };
+            LimitSettings {
+                key_source: KeySource::Tiered(lookup.reporting(Arc::new(report))),
+                ..limit.clone()
+            }
+        }
+        KeySource::Extracted(_) | KeySource::Future(_) => limit.clone(),
+    };
+    shared.applied = shared.applied.iter().map(reporting).collect();
 }
 
 #[cfg(test)]

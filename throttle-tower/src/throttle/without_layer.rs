@@ -9,11 +9,11 @@ use throttle_core::{Decision, PolicySet};
 
 use super::announcement::Announcement;
 use super::limit_report::LimitReport;
-use super::refusal::{NO_STORE, problem_response};
 use super::response_options::ResponseOptions;
 use super::steps::write_headers::{write_admitted, write_refused};
 use crate::event::LayerInfo;
-use crate::headers::Dialect;
+use crate::headers::{Dialect, Problem};
+use crate::uncached::{NO_STORE, uncached};
 
 impl LimitReport {
     /// The report of a decision that the program has made itself, such as that of a
@@ -89,7 +89,7 @@ impl LimitReport {
             return None;
         }
         let body = self.announced().problem(self.decision());
-        let mut response = problem_response(StatusCode::TOO_MANY_REQUESTS, body);
+        let mut response = uncached(StatusCode::TOO_MANY_REQUESTS, Problem::CONTENT_TYPE, body);
         self.write_headers(&mut response);
         Some(response.map(B::from))
     }

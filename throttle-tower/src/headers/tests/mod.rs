@@ -17,8 +17,8 @@ use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
 use super::dialect::{Dialect, ResetFormat};
 use super::header_content::HeaderContent;
+use super::policy_status::QuotaWindow;
 use super::policy_status::{PolicyStatus, PolicyTerms};
-use super::quota::QuotaWindow;
 use super::retry_after::RetryAfter;
 use super::value_text::MAX_INTEGER;
 use crate::json::quoted;

@@ -1,11 +1,8 @@
 //! The page of layers, and its `data.json`.
 
 mod board;
-mod buckets;
 mod changes;
 mod data;
-mod document;
-mod events;
 mod flows;
 mod observer;
 mod rendered;
@@ -13,7 +10,6 @@ mod router;
 mod rows;
 #[cfg(test)]
 mod tests;
-mod tight_list;
 mod tightest;
 
 use std::fmt;

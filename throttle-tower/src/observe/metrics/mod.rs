@@ -68,7 +68,6 @@
 mod count;
 mod describe;
 mod handles;
-mod keys;
 mod level;
 mod shape;
 #[cfg(test)]

@@ -1,13 +1,16 @@
+use std::mem;
+
 use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Key};
 
-use super::{classes, first_keys, missing_key};
+use super::missing_key;
 use crate::limit::{FoundKey, KeySource, LimitSettings, LookedUp, PermitLimit};
 use crate::throttle::permits::Needs;
 use crate::throttle::response_builder::RefusalResponse;
 use crate::throttle::shared_layer::SharedLayer;
+use crate::throttle::warning::Warning;
 
 /// One call per policy.
 pub(crate) type Calls = SmallVec<[Call; 3]>;
@@ -74,7 +77,7 @@ impl<B: Backend> Inquiry<B> for OfRequest<'_> {
     #[inline]
     fn note_key(&self, shared: &SharedLayer<B>, limit: &LimitSettings, parts: &Parts) {
         if !limit.key_history.is_settled() {
-            first_keys::key_found(shared, limit, parts);
+            missing_key::key_found(shared, limit, parts);
         }
     }
 
@@ -149,7 +152,7 @@ pub(in crate::throttle) fn ask<B: Backend, I: Inquiry<B>>(
             };
             request.needs.push(limit.in_class(need, parts));
         }
-        classes::reserve(shared, &mut request.calls, parts);
+        set_reserves(shared, &mut request.calls, parts);
     }
     Ok(())
 }
@@ -175,6 +178,24 @@ pub(super) fn call<B: Backend, I: Inquiry<B>>(
         None => {
             let call = Call::from(Key::missing()).costing(cost);
             inquiry.without_key(shared, limit, call, parts)
+        }
+    }
+}
+
+/// Adds their reserves to the calls whose keys are known. A call that is looked up gets its own
+/// then.
+fn set_reserves<B: Backend>(shared: &SharedLayer<B>, calls: &mut [Call], parts: &Parts) {
+    for (limit, call) in shared.applied.iter().zip(calls) {
+        *call = limit.in_class(mem::replace(call, Call::SKIP), parts);
+    }
+    let permits = shared.permits.limits().iter().map(|limit| &limit.applied);
+    for limit in shared.applied.iter().chain(permits) {
+        if let Some(lowest) = limit.priority.as_ref().and_then(|own| own.unwarned()) {
+            let warning = Warning::UnknownClass {
+                policy: shared.name_of(limit).clone(),
+                class: lowest.to_owned(),
+            };
+            shared.announced.options.watch.warn(&warning);
         }
     }
 }

@@ -10,7 +10,7 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
-use super::decision_at_once::decision_at_once;
+use super::decide::decision_at_once;
 use super::strike;
 use crate::event::{Activity, Observers};
 use crate::limit::ChargeRules;

@@ -6,7 +6,6 @@ use throttle_core::backend::{Answer, Call};
 use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
 use super::ask::RequestCalls;
-use super::decision_at_once::{is_not_limited, not_limited};
 use crate::event::Activity;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::{Indices, Needs};
@@ -145,4 +144,25 @@ fn note<L: ErasedLayer + ?Sized>(shared: &L, decision: &Decision, calls: &[Call]
     if let Some(share) = shared.share() {
         share.note(decision, calls);
     }
+}
+
+/// The decision, if the backend makes one without waiting. No share of this process is charged.
+pub(super) fn decision_at_once<L: ErasedLayer + ?Sized>(
+    shared: &L,
+    calls: &[Call],
+) -> Option<Decision> {
+    if is_not_limited(calls) {
+        return Some(not_limited(calls));
+    }
+    shared.decide_at_once(calls)
+}
+
+#[inline]
+fn is_not_limited(calls: &[Call]) -> bool {
+    calls.iter().all(|call| call.key().is_none())
+}
+
+#[cold]
+fn not_limited(calls: &[Call]) -> Decision {
+    Decision::not_limited(calls.len())
 }

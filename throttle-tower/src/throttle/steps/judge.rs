@@ -11,9 +11,9 @@ use super::{correct_charges, refuse};
 use crate::event::Outcome;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permit::Permit;
-use crate::throttle::report_in::ReportIn;
 use crate::throttle::request_guard::RequestGuard;
 use crate::throttle::response_builder::RefusalResponse;
+use crate::throttle::response_options::ReportIn;
 use crate::throttle::shared_layer::{ErasedLayer, SharedLayer};
 
 /// What becomes of a request.

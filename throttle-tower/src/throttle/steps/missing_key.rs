@@ -33,3 +33,11 @@ pub(super) fn call_without_key<B: Backend>(
         OnMissing::Reject(status) => Err(refuse::missing_key(shared, name, status, parts)),
     }
 }
+
+#[cold]
+pub(super) fn key_found<B: Backend>(shared: &SharedLayer<B>, limit: &LimitSettings, parts: &Parts) {
+    let name = shared.name_of(limit);
+    if let Some(warning) = warning::key_found(limit, name, &shared.sources, parts) {
+        shared.announced.options.watch.warn(&warning);
+    }
+}

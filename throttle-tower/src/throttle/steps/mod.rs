@@ -3,15 +3,12 @@
 //! | step | what it does |
 //! |---|---|
 //! | [`narrow`] | finds the set of the limits that are selected, of many |
-//! | [`ask`] | finds one key and cost per policy: the calls |
-//! | [`classes`] | adds what a request leaves free for the classes above its own |
-//! | [`first_keys`] | warns if the first addresses are only those of proxies |
-//! | [`missing_key`] | shares a budget, skips the limit or refuses, where there is no key |
+//! | [`ask`] | finds one key, cost and reserve per policy: the calls |
+//! | [`missing_key`] | shares a budget, skips the limit or refuses, where there is no key; warns if keys are not those of clients |
 //! | [`refuse_early`] | refuses a request that is refused whatever its lookups return |
 //! | [`look_up`] | waits for the keys and tiers that need a lookup |
 //! | [`wait_queue`] | holds a request until there is room, where a limit waits |
 //! | [`decide`] | sees whether permits are free, then calls the backend; a request that is held is decided again at each turn |
-//! | [`decision_at_once`] | asks for the decision alone, for candidates and for headers after a settlement |
 //! | [`permit_steps`] | points to what follows from limits on requests in flight |
 //! | [`judge`] | takes the permits; passes the request on, or refuses it |
 //! | [`refuse`] | builds the response of a refusal |
@@ -29,12 +26,9 @@
 
 pub(super) mod ask;
 pub(super) mod charge_steps;
-mod classes;
 mod correct_charges;
 pub(super) mod decide;
-mod decision_at_once;
 mod dropped_decision;
-mod first_keys;
 mod give_back_unserved;
 pub(super) mod judge;
 pub(super) mod look_up;

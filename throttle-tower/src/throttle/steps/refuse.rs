@@ -15,11 +15,12 @@ use crate::headers::retry_after::{self, RetryAfter};
 use crate::limit::{LimitSettings, OnError};
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::Indices;
-use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};
-use crate::throttle::report_in::ReportIn;
+use crate::throttle::refusal::{Reason, Refusal, RefusedByThrottle};
 use crate::throttle::response_builder::RefusalResponse;
+use crate::throttle::response_options::ReportIn;
 use crate::throttle::shared_layer::{ErasedLayer, SharedLayer};
 use crate::time::micros;
+use crate::uncached::NO_STORE;
 
 /// The refusal of a decision.
 pub(super) fn over_limit<B: Backend>(

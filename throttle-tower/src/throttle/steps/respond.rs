@@ -7,8 +7,8 @@ use super::judge::AdmittedRequest;
 use super::write_headers::write_admitted;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
-use crate::throttle::report_in::ReportIn;
 use crate::throttle::request_guard::RequestGuard;
+use crate::throttle::response_options::ReportIn;
 
 impl AdmittedRequest {
     /// Settles what the head of the inner service's response decides, then writes the headers,

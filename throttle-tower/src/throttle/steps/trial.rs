@@ -9,8 +9,7 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, Decision, PolicyName};
 
 use super::ask::{self, Lookup, OfRequest, RequestCalls};
-use super::decide::{self, DecisionOutcome};
-use super::decision_at_once::decision_at_once;
+use super::decide::{self, DecisionOutcome, decision_at_once};
 use super::narrow::narrow;
 use super::notify::notify;
 use super::{correct_charges, pipeline, wait_queue};

@@ -114,12 +114,7 @@ fn describe<'a>(
     statuses: &mut Statuses<'a>,
 ) {
     let announced = report.announced();
-    for (index, (policy, status)) in announced
-        .policies
-        .iter()
-        .zip(report.decision().statuses())
-        .enumerate()
-    {
+    for (index, policy, status) in report.asked() {
         if !announced.tells(index, status) {
             continue;
         }

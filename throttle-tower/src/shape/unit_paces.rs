@@ -1,15 +1,21 @@
+//! Several paces in one turn: requests, and other units such as tokens. Open it to see how long a
+//! call's turn takes.
+
+// Each pace is a policy of one set, so the backend decides about all of them in one step. A turn is
+// due when every pace that the call uses has had its time.
+
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use throttle_core::{ConfigError, LeakyBucket, Policy, PolicyName, PolicySet, PolicyTree, Rate};
 
-use super::super::demand::Demand;
+use super::demand::Demand;
 use crate::time::time_for;
 use crate::usage::UsageError;
 
 /// The paces of a shaper, headroom included: that of requests, and those of other units.
-pub(in super::super) struct UnitPaces {
-    pub(in super::super) requests: Rate,
+pub(super) struct UnitPaces {
+    pub(super) requests: Rate,
     units: Box<[(&'static str, Rate)]>,
 }
 
@@ -21,7 +27,7 @@ impl UnitPaces {
     /// # Errors
     ///
     /// If a name is invalid or stands twice.
-    pub(in super::super) fn new(
+    pub(super) fn new(
         requests: Rate,
         units: Vec<(&'static str, Rate)>,
     ) -> Result<Self, ConfigError> {
@@ -40,7 +46,7 @@ impl UnitPaces {
     ///
     /// If a rate cannot be counted exactly, or the schedule's name could be read as that of a unit,
     /// or is too long for one.
-    pub(in super::super) fn policies(
+    pub(super) fn policies(
         &self,
         name: &str,
         max_wait: Duration,
@@ -69,21 +75,21 @@ impl UnitPaces {
     }
 
     /// How long the turn of a call takes: until each of its paces allows the next one.
-    pub(in super::super) fn length(&self, demand: &Demand) -> Duration {
+    pub(super) fn length(&self, demand: &Demand) -> Duration {
         let requests = time_for(self.requests, demand.cost);
         let slowest = self.slowest_unit(demand);
         slowest.map_or(requests, |(_, units)| requests.max(units))
     }
 
     /// The unit whose time is the longest, unless that is requests.
-    pub(in super::super) fn slowest(&self, demand: &Demand) -> Option<&'static str> {
+    pub(super) fn slowest(&self, demand: &Demand) -> Option<&'static str> {
         let (unit, length) = self.slowest_unit(demand)?;
         (length > time_for(self.requests, demand.cost)).then_some(unit)
     }
 
     /// How much later the last unit of a call is due than the call leaves, in terms of the longest
     /// wait.
-    pub(in super::super) fn tail(&self, demand: &Demand) -> Duration {
+    pub(super) fn tail(&self, demand: &Demand) -> Duration {
         let requests = time_for(self.requests, demand.cost.saturating_sub(1));
         let slowest = self.slowest_unit(demand);
         slowest.map_or(requests, |(_, units)| {
@@ -106,19 +112,19 @@ impl UnitPaces {
     }
 
     /// Whether other units than requests are paced.
-    pub(in super::super) fn has_units(&self) -> bool {
+    pub(super) fn has_units(&self) -> bool {
         !self.units.is_empty()
     }
 
-    pub(in super::super) fn names(&self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.units.iter().map(|(name, _)| *name)
     }
 
-    pub(in super::super) fn index(&self, unit: &str) -> Option<usize> {
+    pub(super) fn index(&self, unit: &str) -> Option<usize> {
         self.names().position(|name| name == unit)
     }
 
-    pub(in super::super) fn unknown_unit(&self, unit: &str) -> UsageError {
+    pub(super) fn unknown_unit(&self, unit: &str) -> UsageError {
         UsageError::UnknownUnit {
             name: unit.to_owned(),
             known: self.names().map(str::to_owned).collect(),
@@ -126,7 +132,7 @@ impl UnitPaces {
     }
 
     /// Nothing of each other unit; `None` where there is none.
-    pub(in super::super) fn no_units(&self) -> Option<Box<[u64]>> {
+    pub(super) fn no_units(&self) -> Option<Box<[u64]>> {
         self.has_units().then(|| vec![0; self.units.len()].into())
     }
 }
@@ -149,11 +155,7 @@ fn check_name(units: &[(&'static str, Rate)], unit: &'static str) -> Result<(), 
 }
 
 /// Checks that a suffix can be added to the name of a schedule. `option` is the reason.
-pub(in super::super) fn check_length(
-    name: &str,
-    suffix: &str,
-    option: &str,
-) -> Result<(), ConfigError> {
+pub(super) fn check_length(name: &str, suffix: &str, option: &str) -> Result<(), ConfigError> {
     let most = PolicyName::MAX_LEN.saturating_sub(suffix.len());
     if name.len() <= most {
         return Ok(());

@@ -10,7 +10,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const SAME: Duration = Duration::from_millis(50);
 
 /// What this process knows of the pauses of its fleet, for one key.
-pub(in super::super) struct FleetPause {
+pub(super) struct FleetPause {
     look_at: Instant,
     /// The end of a pause that this process has read at the store, or writes there.
     known_until: Instant,

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use throttle_core::{Backend, Key};
 use tokio::time::Instant;
 
-use super::super::error::{Pause, PauseCause};
-use super::super::schedule::Schedule;
+use super::error::{Pause, PauseCause};
+use super::schedule::Schedule;
 
 impl Schedule {
     /// Pauses a key, here and in the other processes of the fleet.
-    pub(in super::super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, pause: Pause) {
+    pub(super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, pause: Pause) {
         self.pause_here(key, now, pause);
         if let Some(shared) = self.shared_pauses.clone()
             && self.is_news(key, pause.until)
@@ -33,7 +33,7 @@ impl Schedule {
     }
 
     /// Looks whether another process has paused a key, if it is time to.
-    pub(in super::super) fn look_for_pauses(self: &Arc<Self>, key: &Key) {
+    pub(super) fn look_for_pauses(self: &Arc<Self>, key: &Key) {
         if let Some(shared) = self.shared_pauses.clone()
             && self.change(key, true, |queue, now| queue.pauses.fleet.begin_look(now)) == Some(true)
         {

@@ -7,9 +7,9 @@ use throttle_core::Key;
 use throttle_core::backend::Receipt;
 use tokio::time::Instant;
 
-use super::super::demand::Demand;
-use super::super::error::{Pause, PauseCause};
-use super::super::schedule::Schedule;
+use super::demand::Demand;
+use super::error::{Pause, PauseCause};
+use super::schedule::Schedule;
 use crate::lock::lock;
 use crate::usage::UsageError;
 
@@ -76,7 +76,7 @@ struct UnitCharge {
 }
 
 impl ShapeUsage {
-    pub(in super::super) fn new(schedule: &Arc<Schedule>, demand: &Demand) -> Self {
+    pub(super) fn new(schedule: &Arc<Schedule>, demand: &Demand) -> Self {
         let taken = demand.units.clone().unwrap_or_default();
         Self(Arc::new(UnitCharge {
             schedule: Arc::clone(schedule),
@@ -88,7 +88,7 @@ impl ShapeUsage {
     }
 
     /// The call has left.
-    pub(in super::super) fn left(&self, receipt: Option<Box<Receipt>>) {
+    pub(super) fn left(&self, receipt: Option<Box<Receipt>>) {
         *lock(&self.0.receipt) = receipt;
     }
 

@@ -38,7 +38,7 @@ const ATTEMPTS: u32 = 32;
 /// A pause that is shorter than it was written by less than this is as long.
 const EXACT: Duration = Duration::from_millis(1);
 
-pub(in super::super) struct SharedPauses {
+pub(super) struct SharedPauses {
     backend: BoxBackend,
     prepared: Arc<BoxPrepared>,
     pub(super) longest: Duration,
@@ -50,10 +50,10 @@ pub(in super::super) struct SharedPauses {
 
 impl SharedPauses {
     /// What is added to the name of a schedule.
-    pub(in super::super) const TURNS: &str = "/telling";
+    pub(super) const TURNS: &str = "/telling";
     const PAUSES: &str = "/pauses";
 
-    pub(in super::super) fn new(
+    pub(super) fn new(
         backend: BoxBackend,
         schedule: &str,
         longest: Duration,
@@ -135,7 +135,7 @@ impl SharedPauses {
     }
 
     /// Ends the pause of a key at the store, for processes that have not heard of it yet.
-    pub(in super::super) async fn forget(&self, key: &Key) -> Result<(), BackendError> {
+    pub(super) async fn forget(&self, key: &Key) -> Result<(), BackendError> {
         self.resets.fetch_add(1, Ordering::AcqRel);
         let reset = KeyStep::Reset(key.clone());
         self.backend.run(&self.prepared, PAUSES_AT, reset).await?;
