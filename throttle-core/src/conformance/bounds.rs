@@ -3,11 +3,10 @@
 use std::num::NonZeroU32;
 
 use super::Harness;
-use super::races::start;
+use super::races::{for_each_sample, start};
 use super::replay::START;
-use super::sample::{span, unit_samples};
+use super::sample::span;
 use super::subject::Subject;
-use super::traces::policy;
 use crate::algorithm::Gcra;
 use crate::backend::{BackendErrorKind, Call, Receipt};
 use crate::key::Key;
@@ -20,11 +19,9 @@ use crate::time::{ManualClock, Timestamp};
 /// Two clocks that take turns on one key admit at most one capacity each, however far they are
 /// apart. On the earlier one an exhausted key stays exhausted.
 pub fn law_07_two_clocks_buy_nothing_twice<H: Harness>() {
-    for sample in unit_samples::<H>() {
+    for_each_sample::<H>(|sample, harness, subject| {
         let name = sample.name();
-        let harness = start::<H>();
-        let subject = Subject::new(&harness, policy("policy", &sample));
-        let span = span(&sample);
+        let span = span(sample);
         for apart in [1, span / 4, span, 7 * span, 100 * span] {
             let key = Key::from(apart);
             let mut early = 0;
@@ -53,22 +50,20 @@ pub fn law_07_two_clocks_buy_nothing_twice<H: Harness>() {
                 "law 7, a step back, {name}: `retry_after` ends before the clock has caught up: {refused:?}"
             );
         }
-    }
+    });
 }
 
 /// A key that is forgotten on the later of two clocks and used on the earlier one gains no more
 /// than the time between the clocks is worth, however often they take turns.
 pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>() {
-    for sample in unit_samples::<H>() {
+    for_each_sample::<H>(|sample, harness, subject| {
         let name = sample.name();
-        let harness = start::<H>();
-        let subject = Subject::new(&harness, policy("policy", &sample));
         let key = Key::from("forgotten");
         let mut bought = 0;
         for round in 0..24 {
             harness.set_time(START);
             bought += subject.exhaust(&key);
-            harness.set_time(START.after_micros(3 * span(&sample)));
+            harness.set_time(START.after_micros(3 * span(sample)));
             for other in 0..16 {
                 let _ = subject.take(&Key::from(round * 16 + other), 1);
             }
@@ -79,16 +74,14 @@ pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>() {
             bought <= most,
             "law 7, forgetting, {name}: {bought} units on two clocks that took turns, at most {most}"
         );
-    }
+    });
 }
 
 /// Filling the store is no amnesty: while other keys arrive, refused keys stay refused and their
 /// waits do not grow. Only a store that holds fewer than two thousand keys is really tested here.
 pub fn law_09_denied_stay_denied<H: Harness>() {
-    for sample in unit_samples::<H>() {
+    for_each_sample::<H>(|sample, harness, subject| {
         let name = sample.name();
-        let harness = start::<H>();
-        let subject = Subject::new(&harness, policy("policy", &sample));
         let denied = |number| Key::builder().text("denied").number(number).finish();
         let mut shortest = u64::MAX;
         for number in 0..10 {
@@ -119,7 +112,7 @@ pub fn law_09_denied_stay_denied<H: Harness>() {
                 );
             }
         }
-    }
+    });
 }
 
 /// A key's used units stay used when no call carries the parameters any more under which they were
@@ -181,10 +174,8 @@ pub fn law_09_keys_keep_what_they_used_under_gone_parameters<H: Harness>() {
 /// A charge that a process made to its own share while the store was down changes nothing at the
 /// store.
 pub fn law_10_local_charges_are_left_alone<H: Harness>() {
-    for sample in unit_samples::<H>() {
+    for_each_sample::<H>(|sample, _, subject| {
         let name = sample.name();
-        let harness = start::<H>();
-        let subject = Subject::new(&harness, policy("policy", &sample));
         let key = Key::from("charged here and there");
         assert!(subject.take(&key, 2).is_admitted());
         let memory = MemoryBackend::builder()
@@ -204,5 +195,5 @@ pub fn law_10_local_charges_are_left_alone<H: Harness>() {
                 "law 10, a charge of a share, {name}: `remaining` at the store"
             );
         }
-    }
+    });
 }

@@ -44,6 +44,15 @@ pub(super) fn start<H: Harness>() -> H {
     harness
 }
 
+/// Checks a law on a policy of each sample, called `policy`.
+pub(super) fn for_each_sample<H: Harness>(law: impl Fn(&Algorithm, &H, &Subject<'_, H>)) {
+    for sample in unit_samples::<H>() {
+        let harness = start::<H>();
+        let subject = Subject::new(&harness, policy("policy", &sample));
+        law(&sample, &harness, &subject);
+    }
+}
+
 pub(super) fn per_day(limit: u64) -> Algorithm {
     FixedWindow::new(Rate::per_day(limit))
         .into_algorithm()
@@ -52,10 +61,8 @@ pub(super) fn per_day(limit: u64) -> Algorithm {
 
 /// Threads race for the last K units of a key, first with mixed costs. Exactly K are admitted.
 pub fn law_06_exactly_k<H: Harness>() {
-    for sample in unit_samples::<H>() {
+    for_each_sample::<H>(|sample, _, subject| {
         let name = sample.name();
-        let harness = start::<H>();
-        let subject = Subject::new(&harness, policy("policy", &sample));
         let capacity = sample.capacity();
         for round in 0..12 {
             let key = Key::from(round);
@@ -83,7 +90,7 @@ pub fn law_06_exactly_k<H: Harness>() {
                 "law 6, exactly K, {name}: what remains"
             );
         }
-    }
+    });
 }
 
 /// Threads race on an `all` in which one member has K units left. K requests are admitted, and the

@@ -1,9 +1,9 @@
 //! The link to one server: a connection, which is watched, reopened when it breaks, and not used
 //! while the server is down.
 //!
-//! `permission` says whether the server may be asked, `in_use` which connection to use, `send`
-//! waits for room and sends, and `learn` notes what an answer, or none, says about the server.
-//! `reconnect` mends the link.
+//! `in_use` says which connection to use, `send` whether the server may be asked, and then waits for
+//! room and sends, and `learn` notes what an answer, or none, says about the server. `reconnect`
+//! mends the link.
 
 pub(crate) mod call_error;
 pub(crate) mod connection;
@@ -11,8 +11,6 @@ pub(crate) mod in_flight_limit;
 mod in_use;
 mod learn;
 pub(crate) mod live_connection;
-mod moment;
-mod permission;
 mod reconnect;
 pub(crate) mod reconnect_pauses;
 pub(crate) mod script;
@@ -31,9 +29,8 @@ use tokio::sync::{Notify, watch};
 use connection::{Connector, Fault};
 use in_flight_limit::InFlightLimit;
 use live_connection::LiveConnection;
-use moment::Moment;
 use reconnect_pauses::{Pauses, ReconnectTask};
-use server_clock::ServerClock;
+use server_clock::{Moment, ServerClock};
 
 use crate::breaker::Breaker;
 use crate::counters::Counters;

@@ -343,7 +343,6 @@ mod rules;
 mod rules_layer;
 mod schema;
 mod shown;
-mod status;
 #[cfg(test)]
 mod tests;
 mod value_text;
@@ -354,12 +353,11 @@ mod watch;
 
 pub use self::change::{Change, ChangedField};
 pub use self::explanation::{ExplainedLimit, Explanation, KeyBalance, Verdict};
-pub use self::handle::Handle;
+pub use self::handle::{Handle, Status};
 pub use self::problem::{Problem, RulesError};
 pub use self::registry::Registry;
 pub use self::rules::Rules;
 pub use self::schema::SCHEMA;
-pub use self::status::Status;
 #[cfg(feature = "watch")]
 pub use self::watch::Watch;
 pub use throttle_core::backend::{ExceptedKey, Exception, Treatment};

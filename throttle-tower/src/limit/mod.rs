@@ -14,7 +14,6 @@
 mod single;
 
 mod audit;
-mod audit_mode;
 mod ban;
 mod charge_rules;
 mod compile;
@@ -34,7 +33,7 @@ mod warn_at;
 use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError};
 
-pub use audit_mode::Audit;
+pub use audit::Audit;
 pub(crate) use charge_rules::ChargeRules;
 pub use charge_rules::{failed, server_error, successful};
 pub(crate) use compile::{CompiledLimits, PermitLimit, PermitSet, PermitTree};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::request::Parts;
 use throttle_core::backend::Call;
 
-use super::audit_mode::Audit;
+use super::audit::Audit;
 use super::charge_rules::ChargeRules;
 use super::condition::Condition;
 use super::key_source::KeySource;

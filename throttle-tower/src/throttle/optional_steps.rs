@@ -1,7 +1,7 @@
 //! What the limits of a layer make use of.
 
 use super::permits::Permits;
-use super::steps::charge_steps::ChargeSteps;
+use super::steps::optional::ChargeSteps;
 use super::steps::wait_queue::QueueSteps;
 use crate::limit::{ChargeRules, KeySource, LimitSettings};
 

@@ -9,12 +9,11 @@
 //! | [`look_up`] | waits for the keys and tiers that need a lookup |
 //! | [`wait_queue`] | holds a request until there is room, where a limit waits |
 //! | [`decide`] | sees whether permits are free, then calls the backend; a request that is held is decided again at each turn |
-//! | [`permit_steps`] | points to what follows from limits on requests in flight |
+//! | [`optional`] | points to what follows from limits on requests in flight, and from rules on charges |
 //! | [`judge`] | takes the permits; passes the request on, or refuses it |
 //! | [`refuse`] | builds the response of a refusal |
 //! | [`strike`] | counts a strike after a refusal or a response, for limits that ban |
 //! | [`respond`] | writes the headers of the inner service's response |
-//! | [`charge_steps`] | points to what follows from rules on charges |
 //! | [`correct_charges`] | corrects charges after the decision |
 //! | [`write_headers`] | what `respond` and `refuse` write |
 //! | [`notify`] | reports to observers and hooks what was decided |
@@ -25,7 +24,6 @@
 //! [`pipeline`] runs them: immediately if nothing has to be waited for, and else as one future.
 
 pub(super) mod ask;
-pub(super) mod charge_steps;
 mod correct_charges;
 pub(super) mod decide;
 mod dropped_decision;
@@ -35,7 +33,7 @@ pub(super) mod look_up;
 mod missing_key;
 mod narrow;
 mod notify;
-pub(super) mod permit_steps;
+pub(super) mod optional;
 pub(super) mod pipeline;
 pub(super) mod refuse;
 mod refuse_early;
