@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use throttle_core::backend::{ExceptedKey, Exception, Strikes, Treatment};
-use throttle_core::{BackendError, ConfigError, Rate, Timestamp};
+use throttle_core::{BackendError, ConfigError, Timestamp};
 
 use super::Rules;
 use super::admin_request::{
@@ -18,6 +18,7 @@ use super::admin_request::{
 };
 use super::handle::Handle;
 use super::registry::Registry;
+use super::values::read_duration;
 
 /// Most keys in a list.
 const MOST: usize = 1_000;
@@ -116,9 +117,9 @@ impl TreatmentBody {
         match (self.until, &self.r#for) {
             (Some(seconds), None) => Ok(after(Duration::from_secs(seconds))),
             (None, Some(text)) => {
-                let time = format!("1/{text}").parse::<Rate>().map(Rate::period);
                 let rule = "it must be a duration, as in \"15m\" or \"1h\"";
-                let time = time.map_err(|_| wrong("for", format_args!("{text:?}"), rule))?;
+                let time = read_duration(text)
+                    .ok_or_else(|| wrong("for", format_args!("{text:?}"), rule))?;
                 Ok(after(
                     SystemTime::now()
                         .duration_since(UNIX_EPOCH)

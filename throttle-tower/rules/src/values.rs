@@ -61,7 +61,7 @@ impl FileValue<'_> {
 }
 
 /// What a rate has for its period, so that durations are spelled in one way.
-fn read_duration(text: &str) -> Option<Duration> {
+pub(super) fn read_duration(text: &str) -> Option<Duration> {
     let starts_with_a_number = text.trim_start().starts_with(|c: char| c.is_ascii_digit());
     let rate: Rate = format!("1/{text}")
         .parse()

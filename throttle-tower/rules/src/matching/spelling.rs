@@ -11,6 +11,8 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode_str;
+
 /// Every pattern matches a path of more segments: the client would choose how much work it is to
 /// read it in each way.
 const MAX_SEGMENTS: usize = 1_000;
@@ -199,24 +201,7 @@ fn without_steps_up<'s>(segments: &[&'s str]) -> Vec<&'s str> {
 /// Decodes percent signs once. Bytes that are no text become the replacement character, so that
 /// they do not keep the rest from being read.
 fn decoded(text: &str) -> Cow<'_, str> {
-    if !text.contains('%') {
-        return text.into();
-    }
-    let (bytes, mut decoded, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
-    while let Some(&byte) = bytes.get(at) {
-        let digit = |index: usize| bytes.get(index).and_then(|b| char::from(*b).to_digit(16));
-        match (byte, digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            _ => {
-                decoded.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned().into()
+    percent_decode_str(text).decode_utf8_lossy()
 }
 
 #[cfg(test)]
