@@ -124,8 +124,14 @@ impl Config {
     ) -> Result<usize, String> {
         let policy = Policy::new(&policy_name(full_key), algorithm);
         let policy = policy.map_err(|error| error.to_string())?;
-        self.policies
-            .push(if is_shadow { policy.audit() } else { policy });
+        let policy = if is_shadow { policy.audit() } else { policy };
+        let mut others = self.policies.iter();
+        // No request could ask for both.
+        if others.any(|other| other.name() == policy.name() && *other != policy) {
+            let remedy = "is another descriptor's path, too, with another limit; rename a key";
+            return Err(format!("{full_key:?} {remedy}"));
+        }
+        self.policies.push(policy);
         Ok(self.policies.len() - 1)
     }
 }

@@ -87,22 +87,27 @@ impl Service {
     }
 }
 
-/// For each member of the set, the hit that it is of, and whether it applies. A limit has 1, 2, 4 …
-/// members while there is room, of which the last ones may not apply: each number of keys would be
-/// another set, and another script that Redis keeps.
-fn members(hits: &[Hit]) -> Vec<(usize, bool)> {
+/// For each member of the set, the hit that it is of, and whether it applies. The members of each
+/// limit are rounded up, to powers of two while there is room, so the last ones may not apply: each
+/// number of keys would be another set, and another script that Redis keeps.
+pub(super) fn members(hits: &[Hit]) -> Vec<(usize, bool)> {
+    let limits = || hits.chunk_by(|one, next| one.policy == next.policy);
+    let total = |bits: &u32| limits().map(|of| rounded(of.len(), *bits)).sum::<usize>();
+    let bits = (0..10).find(|bits| total(bits) <= PolicySet::MAX_POLICIES);
     let mut members = Vec::with_capacity(hits.len().next_power_of_two());
     let mut first = 0;
-    for of_limit in hits.chunk_by(|one, next| one.policy == next.policy) {
+    for of_limit in limits() {
         let end = first + of_limit.len();
-        let places = first..first + of_limit.len().next_power_of_two();
+        let places = first..first + rounded(of_limit.len(), bits.unwrap_or(10));
         members.extend(places.map(|place| (place.min(end - 1), place < end)));
         first = end;
     }
-    if members.len() > PolicySet::MAX_POLICIES {
-        members.retain(|(_, applies)| *applies);
-    }
     members
+}
+
+/// The next number of which so many bits behind the first may be set.
+fn rounded(members: usize, bits: u32) -> usize {
+    members.next_multiple_of((members.next_power_of_two() >> bits).max(1))
 }
 
 /// Envoy lets a request pass for an unknown error, whatever its failure mode is.

@@ -1,5 +1,6 @@
 //! Requests and answers on a clock that stands still, so that no window ends by chance.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -11,9 +12,11 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use envoy_types::pb::google::protobuf::UInt64Value;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use prost::Message;
-use throttle_core::{BoxBackend, ManualClock, MemoryBackend};
+use throttle_core::{BoxBackend, ManualClock, MemoryBackend, PolicySet};
 
 use super::Service;
+use super::ask::Inquiry;
+use super::decide::members;
 use crate::limits::Config;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -881,4 +884,56 @@ async fn random_messages_are_answered_or_refused_and_nothing_grows() {
     assert!(messages > 5_000 && answers > 1_000, "{messages} {answers}");
     assert!(bench.service.in_force().sets.len() < 4_096);
     assert!(bench.admits(&[("user", "bob")]).await);
+}
+
+/// Redis keeps a script for each shape.
+#[test]
+fn numbers_of_keys_that_a_client_chooses_have_few_shapes() {
+    let config = config(TWO);
+    let keys = |key, count| (0..count).map(move |n| descriptor(&[(key, &format!("{n}"))]));
+    let shape = |descriptors| {
+        let inquiry = Inquiry::new(&config, &request(descriptors)).unwrap();
+        let (hits, members) = (&inquiry.hits, members(&inquiry.hits));
+        assert_eq!(
+            members.iter().filter(|(_, applies)| *applies).count(),
+            hits.len()
+        );
+        assert!(members.len() <= PolicySet::MAX_POLICIES);
+        members
+            .iter()
+            .map(|(hit, _)| hits[*hit].policy)
+            .collect::<Vec<_>>()
+    };
+    let mut shapes = BTreeSet::new();
+    for count in (500..=1_000).step_by(20) {
+        shapes.insert(shape(keys("user", count).collect()));
+        let two = keys("user", count / 2).chain(keys("path", count / 2));
+        shapes.insert(shape(two.collect()));
+    }
+    assert!(shapes.len() <= 12, "{} scripts", shapes.len());
+}
+
+#[test]
+fn paths_that_read_alike_and_have_other_limits_are_an_error() {
+    let file = |nested: u32| {
+        format!(
+            "
+domain: shop
+descriptors:
+  - key: host.port
+    rate_limit: {{ unit: minute, requests_per_unit: 20 }}
+  - key: host
+    descriptors:
+      - key: port
+        rate_limit: {{ unit: minute, requests_per_unit: {nested} }}
+"
+        )
+    };
+    let add = |nested| Config::new(false).add("limits.yaml", &file(nested));
+    assert!(add(20).is_ok(), "one policy of different keys");
+    let error = add(5).unwrap_err().to_string();
+    assert!(
+        error.contains("shop.host.port") && error.contains("rename"),
+        "{error}"
+    );
 }
