@@ -57,12 +57,6 @@ fn kill_clients(server: &Server) {
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
 }
 
-/// Ends the connections of a proxy. The proxy's threads close them.
-fn reset(proxy: &Proxy) {
-    proxy.reset_all();
-    std::thread::sleep(Duration::from_millis(10));
-}
-
 /// Ends all connections, and decides at once or later: many requests, or one.
 async fn costs_nothing(backend: &RedisBackend, what: &str, end: impl Fn()) {
     // The process is busy with something else meanwhile, so that its runtime does not read the end
@@ -137,7 +131,7 @@ async fn law_13_ends_of_the_one_connection_cost_no_decision() {
     let proxy = Proxy::start(server.port());
     let backend = built(Single::new(&proxy.url()).unwrap(), PATIENT);
     costs_nothing(&backend, "kill", || kill_clients(&server)).await;
-    costs_nothing(&backend, "reset", || reset(&proxy)).await;
+    costs_nothing(&backend, "reset", || proxy.reset_all()).await;
     costs_nothing(&backend, "restart", || server.restart()).await;
     outlives_its_timeout(&backend, &[&server]).await;
 }
@@ -148,7 +142,7 @@ async fn law_13_ends_of_connections_of_a_pool_cost_no_decision() {
     let proxy = Proxy::start(server.port());
     let backend = built(Pool::new(&proxy.url(), 4).unwrap(), PATIENT);
     costs_nothing(&backend, "kill", || kill_clients(&server)).await;
-    costs_nothing(&backend, "reset", || reset(&proxy)).await;
+    costs_nothing(&backend, "reset", || proxy.reset_all()).await;
     costs_nothing(&backend, "restart", || server.restart()).await;
     outlives_its_timeout(&backend, &[&server]).await;
 }
@@ -165,7 +159,7 @@ async fn law_13_ends_of_connections_of_the_applications_pool_cost_no_decision() 
         let backend = built(Pool::existing(pool), PATIENT);
         let what = |end| format!("{end}-{size}-{tests}");
         costs_nothing(&backend, &what("kill"), || kill_clients(&server)).await;
-        costs_nothing(&backend, &what("reset"), || reset(&proxy)).await;
+        costs_nothing(&backend, &what("reset"), || proxy.reset_all()).await;
         costs_nothing(&backend, &what("restart"), || server.restart()).await;
         outlives_its_timeout(&backend, &[&server]).await;
         backend.reset_all("").await.unwrap();
@@ -196,7 +190,7 @@ async fn law_13_ends_of_connections_to_a_cluster_cost_no_decision() {
     })
     .await;
     costs_nothing(&backend, "reset", || {
-        (0..nodes.len()).for_each(|node| reset(servers.proxy(node)));
+        (0..nodes.len()).for_each(|node| servers.proxy(node).reset_all());
     })
     .await;
     outlives_its_timeout(&backend, &nodes).await;

@@ -14,6 +14,7 @@ use listener::Listener;
 use pump::Pairs;
 
 use crate::port::Port;
+use crate::wait;
 
 /// A TCP proxy on 127.0.0.1 in front of a port on 127.0.0.1.
 ///
@@ -141,11 +142,13 @@ impl Proxy {
         self.listener.refuse(on);
     }
 
-    /// Resets all open connections (`RST`), on both sides. Held bytes are lost. New connections are
-    /// accepted.
+    /// Resets all open connections (`RST`), on both sides, and returns when they are closed. Held
+    /// bytes are lost. New connections are accepted.
     pub fn reset_all(&self) {
-        self.wire.pairs.reset_all();
+        let pairs = self.wire.pairs.reset_all();
         self.wire.faults.wake();
+        let is_closed = || pairs.iter().all(|pair| pair.strong_count() == 0);
+        wait::within(pump::PATIENCE, || is_closed().then_some(()));
     }
 
     /// Ends all faults. Replies that were swallowed and connections that were cut are not restored.

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use crate::proxy::Wire;
 
 /// A peer that hangs must not block a thread for ever, because the thread keeps the connection
 /// open.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The two ends of a connection. Each exists once: a stream is closed when the last thread drops
 /// it.
 #[derive(Debug)]
-struct Pair {
+pub(super) struct Pair {
     client: TcpStream,
     server: TcpStream,
     ended: AtomicBool,
@@ -55,8 +55,13 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    pub(super) fn reset_all(&self) {
-        self.lock().drain().for_each(|(_, pair)| pair.reset());
+    /// Returns the connections, which are closed when no thread holds them any more.
+    pub(super) fn reset_all(&self) -> Vec<Weak<Pair>> {
+        let reset = |(_, pair): (_, Arc<Pair>)| {
+            pair.reset();
+            Arc::downgrade(&pair)
+        };
+        self.lock().drain().map(reset).collect()
     }
 
     pub(super) fn silence_all(&self) {
