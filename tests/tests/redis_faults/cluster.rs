@@ -52,7 +52,7 @@ fn check_failover(report: &Report, fault: &str) {
         // A stall of the machine may make some answers late. Of a client that did not switch, a
         // quarter would be degraded at least: of most requests one key in three was the master's.
         assert!(
-            of > 100 && degraded <= of / 20,
+            of > 100 && degraded <= of / 10,
             "{fault}, {:?}: {degraded} of {of} requests degraded when it must be over",
             run.app.mode
         );
