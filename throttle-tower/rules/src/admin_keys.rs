@@ -155,7 +155,7 @@ fn limit_of(limit: &str) -> Result<Treatment, Rejection> {
     let text = format!("version = 1\n[[limit]]\nname = \"limit\"\nby = \"constant\"\n{limit}");
     let rules = Rules::from_str("limit", &text, Registry::new());
     let rules = rules.map_err(|error| refused(StatusCode::BAD_REQUEST, error.to_string()))?;
-    match rules.policies().as_slice() {
+    match rules.tree().policies().unwrap_or_default().as_slice() {
         [policy] if !policy.is_tiered() => Ok(Treatment::Limit(Arc::new(*policy.algorithm()))),
         _ => Err(wrong()),
     }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throttle_core::Policy;
 use throttle_tower::client_ip::ClientIp;
 use throttle_tower::limit::LimitTree;
 
@@ -83,11 +82,6 @@ impl Rules {
     /// its `when`.
     pub fn tree(&self) -> LimitTree {
         self.document.tree.clone()
-    }
-
-    /// The limits on rates.
-    pub(super) fn policies(&self) -> Vec<Policy> {
-        self.document.tree.policies().unwrap_or_default()
     }
 
     /// The limit of that name.
