@@ -67,9 +67,10 @@ struct LockedState<'a> {
 impl LockedStates<'_> {
     /// The index of the overflow bucket that the request holds for a key without a slot.
     fn bucket(&self, shard: usize, label: Label, parameters: CallParameters<'_>) -> Option<usize> {
-        let bucket = Label::overflow(parameters);
         let is_bucket = |state: &LockedState<'_>| {
-            state.shard == shard && state.entry.is_overflow() && state.entry.label() == bucket
+            state.shard == shard
+                && state.entry.is_overflow()
+                && state.entry.label() == Label::overflow(parameters)
         };
         let index = self.cells.iter().position(is_bucket)?;
         self.shards[shard].find(label).is_none().then_some(index)
@@ -241,24 +242,7 @@ impl<'a> Request<'a> {
         if let Some(locked) = &mut locked
             && self.set.set.repeats
         {
-            // Of a bucket, nothing is left that another key of the request has charged; also for a key
-            // that is not charged, and so gets no slot.
-            for part in &parts {
-                let own = match part.state {
-                    PartState::Slot(..) => continue,
-                    PartState::Peeked => None,
-                    PartState::Cell(index) => Some(index),
-                };
-                let (call, parameters) = self.call(part.policy);
-                let label = Label::new(part.run.hash, parameters.policy);
-                let bucket = locked.bucket(self.shard(part.run), label, parameters);
-                let is_charged = own.is_some_and(|own| locked.cells[own].is_charged);
-                if let Some(index) = bucket.filter(|_| !is_charged).or(own) {
-                    let state = &mut locked.cells[index];
-                    state.leave(parameters, call.reserve(), 0);
-                    statuses[part.policy].standing = state.entry.cell.standing();
-                }
-            }
+            self.report_buckets(&parts, locked, statuses);
         }
         set::sum_up(&self.set.set, summary, statuses);
         if locked.is_some() {
@@ -271,6 +255,33 @@ impl<'a> Request<'a> {
             }
         }
         true
+    }
+
+    /// Of a bucket, nothing is left that another key of the request has charged; also for a key that
+    /// is not charged, and so gets no slot.
+    #[inline(never)]
+    fn report_buckets(
+        &self,
+        parts: &[Part<'_>],
+        locked: &mut LockedStates<'_>,
+        statuses: &mut [Status],
+    ) {
+        for part in parts {
+            let own = match part.state {
+                PartState::Slot(..) => continue,
+                PartState::Peeked => None,
+                PartState::Cell(index) => Some(index),
+            };
+            let (call, parameters) = self.call(part.policy);
+            let label = Label::new(part.run.hash, parameters.policy);
+            let bucket = locked.bucket(self.shard(part.run), label, parameters);
+            let is_charged = own.is_some_and(|own| locked.cells[own].is_charged);
+            if let Some(index) = bucket.filter(|_| !is_charged).or(own) {
+                let state = &mut locked.cells[index];
+                state.leave(parameters, call.reserve(), 0);
+                statuses[part.policy].standing = state.entry.cell.standing();
+            }
+        }
     }
 
     /// Asks one policy as if it was charged alone. `None` if its state is not in its slot.
