@@ -1,6 +1,6 @@
 //! All domains of all files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -18,6 +18,8 @@ use super::unit::Unit;
 pub struct Config {
     pub domains: BTreeMap<String, Node>,
     pub policies: Vec<Policy>,
+    /// The first policy of each name.
+    pub(super) names: HashMap<String, usize>,
     /// The rules of files.
     pub(super) rules: Vec<Arc<Rule>>,
     /// The rules of descriptors' own limits, by unit.

@@ -125,9 +125,11 @@ impl Config {
         let policy = Policy::new(&policy_name(full_key), algorithm);
         let policy = policy.map_err(|error| error.to_string())?;
         let policy = if is_shadow { policy.audit() } else { policy };
-        let mut others = self.policies.iter();
+        let name = policy.name().to_owned();
+        let first = *self.names.entry(name).or_insert(self.policies.len());
+        let other = self.policies.get(first);
         // No request could ask for both.
-        if others.any(|other| other.name() == policy.name() && *other != policy) {
+        if other.is_some_and(|other| *other != policy) {
             let remedy = "is another descriptor's path, too, with another limit; rename a key";
             return Err(format!("{full_key:?} {remedy}"));
         }
